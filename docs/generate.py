@@ -138,11 +138,11 @@ def hub() -> str:
 
 def hub_exclusions() -> str:
     """One table of a hub's settings that exclude one another."""
-    from fedrank.deploy.exclusions import OF_HUBS
+    from fedrank.deploy.exclusions import EXCLUSIONS
 
     rows = [
         (f"`{first.words}`", ", ".join(f"`{other.words}`" for other in others), why[0].upper() + why[1:] + ".")
-        for first, others, why in OF_HUBS
+        for first, others, why in EXCLUSIONS
     ]
     return _table(("setting", "cannot be had with", "because"), rows)
 

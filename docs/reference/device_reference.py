@@ -223,10 +223,32 @@ def report_of(terms: dict, seed: int, sums: list[int], noise: list[int]) -> byte
     return struct.pack("<BI", 0x22, seed) + b"".join(s.to_bytes(width, "little") for s in sums)
 
 
-def word_of(token: str, purpose: bytes, model: bytes) -> int:
-    """The word of a draw (12.3): ``purpose`` is ``b"fedrank/due"`` or ``b"fedrank/check"``."""
-    key, beacon = hashlib.sha256(token.encode()).digest(), hashlib.sha256(model).digest()
+def word_of(key: bytes, purpose: bytes, beacon: bytes) -> int:
+    """The word of a draw (12.3), such as with the purpose ``b"fedrank/due"``."""
     return int.from_bytes(hmac.new(key, purpose + beacon, hashlib.sha256).digest()[:4], "little")
+
+
+def own_draw_of(token: str, model: bytes) -> tuple[bytes, bytes]:
+    """Key and beacon of the draws of a device that shows its own token, in a model's round (12.3)."""
+    return hashlib.sha256(token.encode()).digest(), hashlib.sha256(model).digest()
+
+
+def blind_draw_of(token: bytes, secret: bytes, reports: bytes) -> tuple[bytes, bytes]:
+    """Key and beacon of the draws of a blind token, in its epoch (11.12)."""
+    key = (int.from_bytes(hashlib.sha256(token[:98]).digest()[:8], "big") >> 1).to_bytes(8, "big")
+    return key, hashlib.sha256(b"fedrank/beacon" + secret + reports).digest()
+
+
+def challenge_of(hub: str, epoch: int, commitment: bytes) -> bytes:
+    """The challenge in the tokens of an epoch (11.3)."""
+    context = hashlib.sha256(b"fedrank-epoch" + struct.pack(">I", epoch) + commitment).digest()
+    name = hub.encode()
+    return hashlib.sha256(b"\x00\x02" + struct.pack(">H", len(name)) + name + b"\x20" + context + b"\x00\x00").digest()
+
+
+def turn_of(key: bytes, beacon: bytes, rounds: int) -> int:
+    """Which of an epoch's rounds, from 0, a token is for (11.12)."""
+    return word_of(key, b"fedrank/round", beacon) * rounds >> 32
 
 
 def is_drawn(word: int, share: float) -> bool:

@@ -148,10 +148,24 @@ def one_round(number: int, name: str, special: dict, seed: int, shown: int, nois
 
 def one_draw(token: str, purpose: str, model: bytes, shares: tuple[float, ...]) -> dict[str, Any]:
     """The word of a draw, and for which shares it is drawn."""
-    word = device.word_of(token, purpose.encode(), model)
+    key, beacon = device.own_draw_of(token, model)
+    word = device.word_of(key, purpose.encode(), beacon)
     at = (word / 2**32, (word + 1) / 2**32)  # the largest share that leaves it out, the smallest that takes it
     drawn = [[share, device.is_drawn(word, share)] for share in (*shares, *at)]
     return {"token": token, "purpose": purpose, "model": model.hex(), "word": word, "share_drawn": drawn}
+
+
+def one_epoch(epoch: int, rounds: int) -> dict[str, Any]:
+    """What a token of an epoch draws."""
+    hub, nonce, key_id, secret, reports = "ab" * 16, *(bytes([epoch * n % 256] * 32) for n in (3, 5, 7, 11))
+    commitment = hashlib.sha256(secret).digest()
+    challenge = device.challenge_of(hub, epoch, commitment)
+    content = b"\x00\x02" + nonce + challenge + key_id
+    key, beacon = device.blind_draw_of(content + bytes(256), secret, reports)
+    words = {name: device.word_of(key, f"fedrank/{name}".encode(), beacon) for name in ("due", "check", "seed")}
+    texts = {"secret": secret, "reports": reports, "challenge": challenge, "content": content, "beacon": beacon}
+    about = {"hub": hub, "epoch": epoch, "tokens": rounds, **{name: value.hex() for name, value in texts.items()}}
+    return {**about, "key": key.hex(), "turn": device.turn_of(key, beacon, rounds), "words": words}
 
 
 def one_check(special: dict, sums: list[int], noise: list[int]) -> dict[str, Any]:
@@ -174,6 +188,7 @@ def vectors() -> dict[str, Any]:
             for n, token in enumerate(("a-device-token", "another-token_~+/=."))
             for purpose in ("due", "check", "seed")
         ],
+        "epochs": [one_epoch(epoch, rounds) for epoch, rounds in ((2, 7), (70_000, 1000))],
         "checks": [
             one_check({}, [2520, 5040], []),
             one_check(one_number(1.0, 1, 1, clip=0.03, interleaved=True), [10080, 0], [2**32 - 1, 0, 2**32 - 1]),

@@ -31,7 +31,7 @@ def learn_from_log(
 
     The log has a row for each result that was shown: query, document, position, click, and the features that the
     document had then. It is CSV, TSV, Parquet or JSON lines; or a folder of User Behavior Insights (ubi_queries and
-    ubi_events as JSON lines). How the way goes on stands in the tutorial "From a click log to a ranker".
+    ubi_events as JSON lines). The page "From a click log to a ranker in your search engine" goes the whole way.
 
     Args:
         log: The file or the folder.

@@ -38,6 +38,7 @@ import numpy as np
 
 from fedrank.core.errors import ConfigError, UnknownNameError, WireError
 from fedrank.core.trees import Json
+from fedrank.deploy.draws import Beacon
 from fedrank.deploy.oblivious.blind_rsa import EXPONENT, PublicKey, Signer, Verifier
 from fedrank.deploy.oblivious.tokens import (
     MODULUS,
@@ -46,13 +47,14 @@ from fedrank.deploy.oblivious.tokens import (
     encode_key,
     epoch_challenge,
     key_id,
+    offer_of,
     token_in,
 )
 from fedrank.deploy.terms import Terms
 
 
 class ScriptedIssuer:
-    """Sells tokens of epoch 0 (section 11 of the wire format).
+    """Sells tokens of every epoch of one round, with one key (section 11 of the wire format).
 
     Args:
         hub: Name of the hub.
@@ -67,12 +69,19 @@ class ScriptedIssuer:
         key = generate_private_key(EXPONENT, 8 * MODULUS)
         public = PublicKey(key.public_key().public_numbers().n)
         self._signer, self._verifier, self._public = Signer(key), Verifier(public), encode_key(public)
-        self._challenge = epoch_challenge(hub, 0)
+        self._hub = hub
 
-    def keys(self, round_: int, state: str, etag: str) -> bytes:
-        """The answer to a question for the keys (rule 11.2)."""
-        sold = {"0": base64.urlsafe_b64encode(self._public).decode()}
-        return json.dumps({"round": round_, "state": state, "etag": etag, "keys": sold}).encode()
+    def sale(self, round_: int, state: str, etag: str) -> bytes:
+        """The answer about tokens: the offer, and the beacon of the open round's epoch (rule 11.2)."""
+        commitment = hashlib.sha256(self._secret(round_ + 1)).digest()
+        offer = base64.urlsafe_b64encode(offer_of(self._public, commitment)).decode()
+        said: dict[str, Json] = {"round": round_, "state": state, "etag": etag, "epoch": round_ + 1, "offer": offer}
+        if round_:
+            said["beacon"] = Beacon(self._secret(round_), bytes(32), 1).as_json()
+        return json.dumps(said).encode()
+
+    def _secret(self, epoch: int) -> bytes:
+        return hashlib.sha256(b"secret of epoch %d" % epoch).digest()
 
     def sign(self, request: bytes) -> bytes | None:
         """The token response to a token request; None if it is none."""
@@ -81,10 +90,11 @@ class ScriptedIssuer:
         except WireError:
             return None
 
-    def shown(self, header: str) -> bytes | None:
-        """The token in a header, if it is one of this issuer's; else None."""
+    def shown(self, header: str, epoch: int) -> bytes | None:
+        """The token in a header, if it is one of this issuer's for an epoch; else None."""
         token = token_in(header.encode())
-        if token is None or token[34:66] != self._challenge or token[66:98] != key_id(self._public):
+        challenge = epoch_challenge(self._hub, epoch, hashlib.sha256(self._secret(epoch)).digest())
+        if token is None or token[34:66] != challenge or token[66:98] != key_id(self._public):
             return None
         return token if self._verifier.accepts(content_of(token), token[-MODULUS:]) else None
 
@@ -220,16 +230,18 @@ class ScriptedHub:
             self.tokens.append(f"device-token-{self._issued:04}")
             return 201, {}, json.dumps({"token": self.tokens[-1], "terms": self.terms}).encode()
         if self.issuer is not None and str(asked) == "GET /v1/tokens":
-            return 200, {}, self.issuer.keys(self.round, self.state, self._tag())
+            return 200, {}, self.issuer.sale(self.round, self.state, self._tag())
         if self.issuer is not None and str(asked) == "GET /v1/model":
             return 200, {"ETag": self._tag(), "Fedrank-State": self.state}, self.model()
         if self.issuer is not None and asked.path.startswith("/v1/report/"):
-            if self.issuer.shown(asked.headers.get("authorization", "")) is None:
+            if self.issuer.shown(asked.headers.get("authorization", ""), self.round) is None:
                 return refusal_of(401, "unauthorised")
             return self._report(asked)
         if asked.token not in self.tokens:
             return refusal_of(401, "unauthorised")
-        if self.issuer is not None and str(asked) == "POST /v1/token/0":
+        if self.issuer is not None and asked.path.startswith("/v1/token/"):
+            if asked.path == f"/v1/token/{self.round + 1}" and not self.round:
+                self.round = 1  # the epoch begins for which it has bought
             signed = self.issuer.sign(asked.body)
             return refusal_of(400, "malformed") if signed is None else (200, {}, signed)
         if self.best is not None and str(asked) == "GET /v1/best":
@@ -457,23 +469,24 @@ def _without_a_log(hub: ScriptedHub, act: Act) -> Iterator[str]:
 
 def _tokens(hub: ScriptedHub, act: Act) -> Iterator[str]:
     issuer = hub.issuer = ScriptedIssuer(HUB)
-    hub.terms = dataclasses.replace(TERMS, tokens=1000, wire=0).as_json()
+    hub.terms = dataclasses.replace(TERMS, tokens=1, wire=0).as_json()
     hub.tricks.append(Trick("POST /v1/token", 0))
     act(_LONG)
     act(_SHORT)  # another start
-    shown = {asked.headers.get("authorization", "") for asked in hub.of("POST /v1/report")}
-    if any(issuer.shown(one) is None for one in shown):
-        yield "it reported with something else than a token that it bought (11.7)"
+    reports = [(asked.path, asked.headers.get("authorization", ""), asked.body) for asked in hub.of("POST /v1/report")]
+    shown = {header for _, header, _ in reports}
+    if any(issuer.shown(header, int(path.rpartition("/")[2])) is None for path, header, _ in reports):
+        yield "it reported with something else than a token that it bought for the round's epoch (11.7)"
     bought = hub.of("POST /v1/token")
-    if not bought and not shown:  # it does not speak version 2 of the terms
+    if not bought and not shown:  # it does not speak version 3 of the terms
         return
     if not shown:
         yield "it bought a token and never reported with it"
     if len(bought) < 2:
         yield "a token request without an answer must be sent again"
-    if len({asked.body for asked in bought}) > 1:
+    if len({(asked.path, asked.body) for asked in bought}) > len({asked.path for asked in bought}):
         yield "it asked for two tokens of one epoch (11.1, 11.5)"
-    if len({(asked.path, asked.body) for asked in hub.of("POST /v1/report")}) > 1:
+    if len(set(reports)) > len(shown):
         yield "it showed one token with two reports (11.7)"
     if any({"authorization", "if-none-match"} & set(asked.headers) for asked in hub.of("GET /v1/model")):
         yield "its request for the model says who asks, or which model it has (11.8)"

@@ -19,7 +19,7 @@ from fedrank.core.errors import ConfigError, WireError
 from fedrank.core.fields import setting
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.trees import Json
-from fedrank.deploy.exclusions import OF_TERMS, refuse_excluded
+from fedrank.deploy.exclusions import refuse_excluded
 from fedrank.metrics.online import REWARDS, OnlineMetric, discretise
 from fedrank.privacy.piecewise import Piecewise
 from fedrank.privacy.randomised_response import epsilon
@@ -39,6 +39,7 @@ _LATER = (
     "interleaved",
     "participations",
     "tokens",
+    "least_sales",
     "gateway",
     "batch",
     "due",
@@ -46,8 +47,9 @@ _LATER = (
     "drawn_seeds",
     "log",
 )
-#: Version of terms which ask a device to do what one of version 1 does not: it refuses them, and sends nothing.
-_MORE_TO_DO, _DOING = 2, ("tokens", "drawn_seeds")
+#: Versions of terms which ask a device to do what one of an earlier version does not: it refuses them, and sends
+#: nothing. Version 2 has draws; version 3 has tokens that are bought an epoch ahead and draw.
+_DRAWS, _TOKENS = 2, 3
 #: Multiple of the noise's scale that it practically never exceeds; sums with noise are sent in 32 bits.
 _TAIL = 40
 #: Largest model that a hub hands out, in weights: 4 MB.
@@ -80,7 +82,11 @@ class Agreement:
     participations: int | None = setting(None, "Most messages that a device ever sends; any number if nothing is said.")
     tokens: int = setting(
         0,
-        "Rounds of an epoch, in each of which a device reports once, with a token not linked to it; 0: none.",
+        "Rounds of an epoch, in each of which a device reports once, with a token not linked to it, in a round that is "
+        "drawn by the token; 0: none.",
+    )
+    least_sales: int = setting(
+        1, "Fewest tokens that an epoch sells: with fewer it is void, and no device reports in it."
     )
     gateway: str = setting("", "Public key of the gateway behind an oblivious relay; made with the hub.")
     batch: int = setting(0, "Fewest reports that an oblivious relay passes on together; 0: there is no relay.")
@@ -105,7 +111,8 @@ class Terms(Agreement):
     Attributes:
         hub: Name of the hub: 32 random hexadecimal digits.
         protocol: ``"foltr-es"``.
-        wire: Version of the terms: 1, or 2 where they ask for more than a device of version 1 does; 0: as they need it.
+        wire: Version of the terms: 1; 2 with draws and 3 with tokens, which a device of version 1 does not know; 0: as
+            they need it.
 
     Raises:
         ConfigError: A term is out of range or contradicts another.
@@ -120,8 +127,7 @@ class Terms(Agreement):
             raise ConfigError(f"hub must be 32 hexadecimal digits, got {self.hub!r}.")
         if self.protocol != "foltr-es":
             raise ConfigError(f"protocol {self.protocol!r} cannot be spoken by a device; foltr-es can.")
-        more = any(getattr(self, name) for name in _DOING) or self.due < 1
-        version = _MORE_TO_DO if more else WIRE_VERSION
+        version = _TOKENS if self.tokens else _DRAWS if self.draws else WIRE_VERSION
         if self.wire not in (0, version):
             raise ConfigError(f"wire version {self.wire} is not spoken here, or not that of these terms, {version}.")
         object.__setattr__(self, "wire", version)  # frozen: resolved once, here
@@ -167,7 +173,7 @@ class Terms(Agreement):
             raise ConfigError(f"inside and outside mean nothing with the mechanism {self.mechanism!r}; leave them 0.")
         if not 1e-6 <= self.clip <= 1 or (self.clip < 1 and self.mechanism != "piecewise"):
             raise ConfigError(f"clip must be in 1e-6..1, and 1 with other mechanisms than piecewise; got {self.clip}.")
-        refuse_excluded(self, OF_TERMS)
+        refuse_excluded(self)
         if self.participations is not None and self.participations < 1:
             raise ConfigError(f"participations must be at least 1, got {self.participations}.")
         self._check_tokens()
@@ -186,6 +192,8 @@ class Terms(Agreement):
     def _check_tokens(self) -> None:
         if not 0 <= self.tokens <= 1_000_000:
             raise ConfigError(f"tokens must be in 0..1,000,000 rounds, got {self.tokens}.")
+        if not 1 <= self.least_sales <= (100_000_000 if self.tokens else 1):
+            raise ConfigError(f"least_sales must be in 1..100,000,000, and 1 without tokens; got {self.least_sales}.")
         if not 0 <= self.batch <= 100_000 or bool(self.batch) != bool(self.gateway):
             raise ConfigError(
                 f"batch must be in 0..100,000, and above 0 with a gateway's key only; got {self.batch} and "
@@ -240,8 +248,12 @@ class Terms(Agreement):
 
     @property
     def draws(self) -> bool:
-        """True if draws decide what a device reports, so that one that enrolled after a round was opened waits."""
-        return self.due < 1 or self.drawn_seeds
+        """True if draws decide what a device reports, so that one that comes after a round was opened waits."""
+        return self.due < 1 or self.drawn_seeds or self.tokens > 0
+
+    def epoch_of(self, round_: int) -> int:
+        """Epoch of a round, with tokens: round 0 is epoch 0, which has none; each later epoch is ``tokens`` rounds."""
+        return -(-round_ // self.tokens)
 
     @functools.cached_property
     def check(self) -> Layout[Any] | None:

@@ -309,7 +309,7 @@ class DeviceRun(RankingRun):
         participations = self.participations or (None if self.population is None else 1)
         config, unchanged = dataclasses.replace(config, participations=participations), self.unchanged()
         if all(getattr(config, one) == getattr(unchanged, one) for one in ("rounds", "clients", "interactions")):
-            choose = getattr(config.method, "scheduled", None)
+            choose = getattr(config.method, "choose_schedule", None)
             if choose is not None and (chosen := choose(config.bounds)) is not None:
                 rounds, clients, method = chosen
                 config = dataclasses.replace(config, rounds=rounds, clients=clients, method=method)

@@ -112,7 +112,7 @@ class RankingProtocol(Protocol):
             start=parts.start,
         )
 
-    def scheduled(self, bounds: Bounds) -> tuple[int, int, Any] | None:
+    def choose_schedule(self, bounds: Bounds) -> tuple[int, int, Any] | None:
         """Rounds, devices of a round, and the method with its interactions and step size, chosen for a promise.
 
         Args:

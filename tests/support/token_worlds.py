@@ -5,19 +5,30 @@ import json
 import math
 
 from hub_fakes import Exchange, Got
+from hubs import opened
 
+from fedrank.deploy.draws import turn
 from fedrank.deploy.http.guard import Guard
+from fedrank.deploy.hub.attestation import Door
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.gateway import TokenApp
 from fedrank.deploy.hub.hub import Hub
 from fedrank.deploy.hub.tally import Counters
-from fedrank.deploy.oblivious.tokens import Asked, ask_for, epoch_challenge, header_of
+from fedrank.deploy.oblivious.tokens import (
+    Asked,
+    ask_for,
+    draw_key,
+    epoch_challenge,
+    header_of,
+    parts_of,
+    spending_number,
+)
 
 ENROLMENT, ADMIN = "enrolment-token-of-a-test", "admin-token-of-a-test"
 
 
-def token_app(home: HubFolder) -> TokenApp:
-    """The application of a folder's hub, which a caller starts and stops."""
+def token_app(home: HubFolder, door: Door | None = None) -> TokenApp:
+    """The application of a folder's hub, which a caller starts and stops; ``door`` asks for statements."""
     settings, store = home.open()
     hub = Hub(home.path, store, settings)
     guard = Guard(device_per_minute=math.inf, failures_per_minute=math.inf)
@@ -29,6 +40,7 @@ def token_app(home: HubFolder) -> TokenApp:
         admin=ADMIN,
         issuer=hub.row.issuer,
         gateway=home.gateway(),
+        door=door,
     )
     app.add_routes(hub.row.publishing.routes())
     return app
@@ -52,12 +64,15 @@ class Buyer:
         assert got.code == 201
         self.token = got.json["token"]
 
-    async def keys(self) -> dict[int, bytes]:
+    async def offer(self) -> tuple[int, bytes]:
+        """Epoch and offer of what is sold now."""
         got = await self.ask("GET", "/v1/tokens")
-        return {int(epoch): base64.urlsafe_b64decode(key) for epoch, key in got.json["keys"].items()}
+        return got.json["epoch"], base64.urlsafe_b64decode(got.json["offer"])
 
     async def begin(self, epoch: int) -> Asked:
-        return ask_for((await self.keys())[epoch], epoch_challenge(self.hub.terms.hub, epoch))
+        """A token request for an epoch whose tokens are sold, or were."""
+        key, commitment = parts_of(self.app._issuer._epochs[epoch].offer)
+        return ask_for(key, epoch_challenge(self.hub.terms.hub, epoch, commitment))
 
     async def buy(self, epoch: int, asked: Asked | None = None) -> bytes | Got:
         """A token of an epoch, or the answer in its place."""
@@ -68,3 +83,17 @@ class Buyer:
     async def report(self, round_: int, token: bytes, message: bytes) -> tuple[int, str]:
         got = await self.ask("POST", f"/v1/report/{round_}", header_of(token), message)
         return got.code, json.loads(got.body)["error"] if got.body else ""
+
+
+def round_of(hub: Hub, token: bytes) -> int:
+    """The round in which a token of the open epoch counts."""
+    number, rounds = hub.view.round, hub.terms.tokens
+    first = (hub.terms.epoch_of(number) - 1) * rounds + 1
+    return first + turn(draw_key(spending_number(token)), hub.row.issuer.beacon(number).value, rounds)
+
+
+async def next_round(hub: Hub) -> None:
+    """Close the open round, with what it has, and wait for the next."""
+    number = hub.view.round
+    assert await hub.close_round(empty=True) == number
+    await opened(hub, number + 1)

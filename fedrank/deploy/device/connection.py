@@ -19,6 +19,7 @@ from typing import Any
 from fedrank.core.errors import WireError
 from fedrank.core.trees import Json
 from fedrank.deploy.device.outbox import COUNTED, NOT_DUE, OVER, REFUSED, TOO_LATE
+from fedrank.deploy.draws import Beacon
 from fedrank.deploy.http.client import ClientResponse, HttpClient, response_of
 from fedrank.deploy.log.proof import LARGEST
 from fedrank.deploy.oblivious.binary_http import (
@@ -26,6 +27,8 @@ from fedrank.deploy.oblivious.binary_http import (
     OTHERS,
     REPORTS,
     REQUEST_LENGTH,
+    STATEMENT_LENGTH,
+    STATEMENTS,
     TOO_FEW,
     BinaryRequest,
     decode_response,
@@ -107,6 +110,27 @@ class Refusal:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class OnSale:
+    """Answer of a hub about its tokens.
+
+    Attributes:
+        round: The open round.
+        over: Reports are not wanted any more.
+        etag: Entity tag of the model.
+        epoch: Epoch whose tokens are sold.
+        offer: The issuer's key and the commitment of that epoch.
+        beacon: Beacon of the open round's epoch; None: none of its tokens is good.
+    """
+
+    round: int
+    over: bool
+    etag: str
+    epoch: int
+    offer: bytes
+    beacon: Beacon | None
+
+
 def tag_of(terms: Terms, round_: int, weights: bytes) -> str:
     """The entity tag that a hub gives a model.
 
@@ -137,18 +161,24 @@ class HubClient(HttpClient):
         """Reason why this way to the hub is not taken under these terms; empty if it is."""
         return ""
 
-    def tokens(self) -> tuple[int, bool, str, dict[int, bytes]] | Refusal:
-        """The open round, whether training is over, the model's entity tag, and the issuer's keys by epoch."""
+    def tokens(self) -> OnSale | Refusal:
+        """The open round, which tokens are sold in it, and what those of its epoch draw by."""
         response = self.request("GET", "/v1/tokens", "")
         if response.status != 200:
             return _refusal("tokens", response)
         try:
             given = response.json()
-            keys = {int(epoch): base64.urlsafe_b64decode(key) for epoch, key in given["keys"].items()}
-            round_ = int(given["round"])
+            round_, beacon = int(given["round"]), given.get("beacon")
             if not 0 <= round_ < 2**32:
                 raise ValueError("no number of a round")
-            return round_, given["state"] == "done", str(given["etag"]), keys
+            return OnSale(
+                round_,
+                given["state"] in ("done", "halted"),
+                str(given["etag"]),
+                int(given.get("epoch", -1)),
+                base64.urlsafe_b64decode(given.get("offer", "")),
+                None if beacon is None else Beacon.from_json(beacon),
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             return Refusal(f"tokens: the hub's answer cannot be read ({type(error).__name__})")
 
@@ -368,8 +398,10 @@ class RelayedHubClient(HubClient):
         given = [(name.lower().encode(), value.encode()) for name, value in self._headers(token, etag).items()]
         inner = BinaryRequest(method.encode(), path.encode(), tuple(given), body or b"")
         try:
-            sent = encapsulate(self._pinned or self._relays()[0], encode_request(inner, REQUEST_LENGTH))
-            lane = REPORTS if path.startswith("/v1/report/") else OTHERS
+            lane, length = REPORTS if path.startswith("/v1/report/") else OTHERS, REQUEST_LENGTH
+            if path == "/v1/enrol" and body:
+                lane, length = STATEMENTS, STATEMENT_LENGTH
+            sent = encapsulate(self._pinned or self._relays()[0], encode_request(inner, length))
             most = response_length(limit + 1024, limit) + RESPONSE_OVERHEAD
             answer = self._relay.request("POST", lane, "", body=sent.request, limit=most)
             if answer.status != 200:  # the relay's own word, or its neighbour's: says nothing about the request

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import logging
 import sqlite3
-import time
-from collections.abc import Callable
 from time import monotonic
+from typing import NamedTuple
 
-from fedrank.deploy.device.connection import CHANCE, LONGEST_WAIT, Backoff, HubClient, Refusal, State, Synced, tag_of
-from fedrank.deploy.device.memory import Memory
+from fedrank.deploy.device.connection import (
+    CHANCE,
+    LONGEST_WAIT,
+    Backoff,
+    HubClient,
+    OnSale,
+    Refusal,
+    State,
+    Synced,
+    tag_of,
+)
+from fedrank.deploy.device.memory import IDLE, Memory
 from fedrank.deploy.device.outbox import COUNTED, NOT_DUE, OVER, REFUSED, TOO_LATE, Message
 from fedrank.deploy.device.trial import objection
-from fedrank.deploy.draws import CHECK, DUE, beacon_of, drawn, key_of
+from fedrank.deploy.draws import CHECK, DUE, SEED, Beacon, beacon_of, drawn, key_of, turn, word
 from fedrank.deploy.log.proof import Answer, Head, TooShortError, Trust, UnprovenError
+from fedrank.deploy.log.tree import beacon_entry, offer_entry
 from fedrank.deploy.oblivious.tokens import Wallet, header_of
 from fedrank.deploy.terms import Terms
 
@@ -42,13 +51,16 @@ class Prover:
     def __init__(self, memory: Memory, connection: HubClient, trust: Trust):
         self._memory, self._connection, self._trust = memory, connection, trust
 
-    def objection(self, terms: Terms, model: bytes, best: bytes | None) -> str | Refusal:
-        """Reason why a model is not used; empty if it is proven. A refusal is an answer that says nothing about it.
+    def objection(
+        self, terms: Terms, model: bytes | None, best: bytes | None = None, entry: bytes | None = None
+    ) -> str | Refusal:
+        """Reason why something is not used; empty if it is proven. A refusal is an answer that says nothing about it.
 
         Args:
             terms: Terms of the hub.
-            model: The model message, as it came.
+            model: The model message, as it came; None: no model is asked about.
             best: The message of the best model, if it is to be used too.
+            entry: An entry of the log about tokens that is to be used: all devices have to see the same.
 
         Raises:
             OSError: The hub does not answer.
@@ -58,28 +70,10 @@ class Prover:
         head = self._check_head(terms)
         if not isinstance(head, Head):
             return head
-        if not head.holds(model, best):
+        if model is not None and not head.holds(model, best):
             return "the newest model in the log is another"
-        return ""
-
-    def objection_to_key(self, terms: Terms, epoch: int, key: bytes) -> str | Refusal:
-        """Reason why no token is bought with a key; empty if all devices see the same. A refusal says nothing about it.
-
-        Args:
-            terms: Terms of the hub, which has tokens.
-            epoch: Number of the epoch.
-            key: The issuer's key, as published.
-
-        Raises:
-            OSError: The hub does not answer.
-        """
-        if not terms.log:
-            return ""
-        head = self._check_head(terms)
-        if not isinstance(head, Head):
-            return head
-        if head.keys.get(epoch) != hashlib.sha256(key).digest():
-            return f"the log has no such key of the tokens of epoch {epoch}"
+        if entry is not None and entry not in head.others:
+            return f"the log does not say that of the tokens of epoch {int.from_bytes(entry[1:5])}"
         return ""
 
     def _check_head(self, terms: Terms) -> Head | str | Refusal:
@@ -155,6 +149,25 @@ POLL = 60.0
 _AHEAD = 0.5
 
 
+class _Drawing(NamedTuple):
+    """Key and beacon that decide on a device's part in a round.
+
+    Attributes:
+        key: Key of its draws.
+        beacon: The beacon; empty: the device takes no part in the round.
+        epoch: The epoch and its beacon, of a token; None: the device shows its own.
+    """
+
+    key: bytes
+    beacon: bytes
+    epoch: tuple[int, Beacon] | None = None
+
+    @property
+    def entry(self) -> bytes | None:
+        """Entry of the log that has to say so; None: the model message itself says it."""
+        return None if self.epoch is None else beacon_entry(self.epoch[0], self.epoch[1].value, self.epoch[1].sales)
+
+
 class Conversation:
     """The requests of a synchronisation, one after the other.
 
@@ -173,13 +186,15 @@ class Conversation:
         self._memory, self._connection, self._enrolment, self._patience = memory, connection, enrolment, patience
         self._outbox = memory.outbox
         self._wallet: Wallet | None = None
-        self._newest, self._bought = ("", False), False  # entity tag of the hub's model, and whether training is over
+        self._newest = ("", False)  # entity tag of the hub's model, and whether training is over
+        self._sale: OnSale | None = None  # the hub's answer about tokens in this synchronisation
+        self._bought = False
         self._sent, self._last = 0, (State.RETRY, "waits since before the last start")
         self.backoff = Backoff()
 
     def sync(self) -> Synced:
         """Enrol if needed, fetch the model, send the waiting messages; stops where it cannot continue."""
-        self._sent, self._bought, self.prover.told = 0, False, False
+        self._sent, self._bought, self._sale, self.prover.told = 0, False, None, False
         try:
             for step in (self._look_around, self._take_leave, self._agree, self._buy, self._fetch, self._report):
                 stop = step()
@@ -272,54 +287,60 @@ class Conversation:
         return None
 
     def _buy(self) -> Synced | Refusal | None:
-        """Buy a token of this epoch or the next, at most one a synchronisation, and never in one with a report."""
+        """Buy a token of the next epoch, at most one a synchronisation, and never in one with a report."""
         with self._memory.lock:
             token, terms = self._memory.token, self._memory.terms
             if token is None or terms is None or not terms.tokens:
                 return None
             wallet = self._purse()
-        given = self._connection.tokens()
-        if isinstance(given, Refusal):
-            return given
-        round_, over, etag, keys = given
-        self._newest, now = (etag, over), round_ // terms.tokens
-        # Others are no business of a device, and would fill its disk.
-        keys = {epoch: key for epoch, key in keys.items() if epoch in (now, now + 1)}
+        sale = self._connection.tokens()
+        if isinstance(sale, Refusal):
+            return sale
+        self._sale, self._newest, now = sale, (sale.etag, sale.over), terms.epoch_of(sale.round)
         with self._memory.lock:
-            if why := wallet.objection(terms.hub, keys):
-                self._memory.complain(why)
-                return self._later(State.RETRY, why, LONGEST_WAIT)
-            wallet.forget(terms.hub, now - 1)
-            if over or self._memory.silence():
+            wallet.forget(terms.hub, now - 1)  # a report of the epoch before may not have its answer yet
+            if sale.over or self._memory.silence():
                 return None
-            wanted = [epoch for epoch in (now, now + 1) if epoch in keys and wallet.wants(terms.hub, epoch)]
-            # The next epoch's is bought at a random moment of this one, so that nothing follows from when.
-            wanted = [e for e in wanted if e == now or wallet.begun(terms.hub, e) or CHANCE.random() < _AHEAD]
-            if not wanted:
+            epoch, held = now, wallet.find(terms.hub, now)
+            asked = None if held is None else held.pending  # its answer was lost, as the epoch before ended
+            if asked is None:
+                epoch, held = now + 1, wallet.find(terms.hub, now + 1)
+                if sale.epoch != epoch or (held is not None and held.pending is None):
+                    return None
+                if held is not None and held.offer != sale.offer:
+                    why = f"the hub changed the key of the tokens of epoch {epoch}; none is bought"
+                    self._memory.complain(why)
+                    return self._later(State.RETRY, why, LONGEST_WAIT)
+                # At a random moment, so that nothing follows from when.
+                if held is None and CHANCE.random() >= _AHEAD:
+                    return None
+        if asked is None:
+            why = self.prover.objection(terms, None, entry=offer_entry(epoch, sale.offer))
+            if isinstance(why, Refusal):
+                return why
+            if why:  # one that was made for this device would mark its token
+                self._memory.complain(f"no token is bought: {why}")
                 return None
-        why = self.prover.objection_to_key(terms, wanted[0], keys[wanted[0]])
-        if isinstance(why, Refusal):
-            return why
-        if why:  # one that was made for this device would mark its token
-            self._memory.complain(f"no token is bought: {why}")
-            return None
-        if self.prover.told:  # with its own token beside the size, the hub would know whose size it was
-            return None
-        with self._memory.lock:
-            asked = wallet.draw(terms.hub, wanted[0], keys[wanted[0]])
-        answer = self._connection.buy(token, wanted[0], asked.request)
+            if self.prover.told:  # with its own token beside the size, the hub would know whose size it was
+                return None
+            with self._memory.lock:
+                asked = wallet.draw(terms.hub, epoch, sale.offer)
+            if asked is None:
+                return None
+        answer = self._connection.buy(token, epoch, asked.request)
         self._bought = True
         with self._memory.lock:
             if isinstance(answer, Refusal):
                 if answer.reason == "other-purchase":
                     self._memory.complain("the hub sold this device another token of this epoch; it does not report")
-                    wallet.give_up(terms.hub, wanted[0])
+                if answer.reason == "other-purchase" or (answer.reason == "wrong-epoch" and epoch == now):
+                    wallet.give_up(terms.hub, epoch)
                     return None
                 return None if answer.reason == "wrong-epoch" else self._forget(token, answer)
-            # A token of this epoch is bought when a report may be waiting for it: some time lies between the two.
-            wait = CHANCE.uniform(0.0, POLL) if self._connection.relayed and wanted[0] == now else 0.0
-            if not wallet.bought(terms.hub, wanted[0], asked, answer, time.time() + wait):
+            if not wallet.keep_bought(terms.hub, epoch, asked, answer):
                 return Refusal("token: the hub's answer makes no token")
+            if epoch == now:
+                self._newest = ("", False)  # what the device does with the model depends on the token
         return None
 
     def _purse(self) -> Wallet:
@@ -338,11 +359,15 @@ class Conversation:
             return None
         # With tokens, all devices ask alike: without one, and without a word about the model before.
         given = self._connection.model("" if terms.tokens else token, terms, "" if terms.tokens else etag)
-        due, best = True, None
+        part, best = None, None
         if not isinstance(given, Refusal) and given[0] is not None:
-            due, compares = part_in(terms, token, given[0], known)
-            best = self._connection.best(token, terms) if compares and not given[1] else None
-            if not isinstance(best, Refusal) and (why := self.prover.objection(terms, given[0], best)):
+            drawing = self._drawing(terms, token, given[0], known)
+            if isinstance(drawing, Synced):
+                return drawing
+            part, compares = part_in(terms, drawing.key, drawing.beacon)
+            if compares and (known or terms.tokens) and not given[1]:
+                best = self._connection.best("" if terms.tokens else token, terms)
+            if not isinstance(best, Refusal) and (why := self._objection(terms, given[0], best, drawing)):
                 if isinstance(why, Refusal):
                     return why
                 self._memory.complain(f"the hub's newest model is not used: {why}")
@@ -358,13 +383,36 @@ class Conversation:
             if self._memory.out or self._memory.terms != terms:  # in the meantime
                 return self._silent()
             if body is not None:
-                self._outbox.move_on(body, now.lost if now else 0, token, due=due, best=best)
+                self._outbox.move_on(body, now.lost if now else 0, token, part=part, best=best)
             self._outbox.put(over=1 if over else None)
             self._memory.over = over
             if body is not None:
                 decode = terms.request.decode
-                self._memory.use(decode(body), over, due, None if best is None else decode(best))
+                self._memory.use(decode(body), over, part, None if best is None else decode(best))
         return None
+
+    def _drawing(self, terms: Terms, token: str, model: bytes, known: bool) -> _Drawing | Synced:
+        """Key and beacon of the device's part in a round; or why the model is not used now."""
+        if not terms.tokens:
+            # A device that enrolled after a round was opened, when what decides was known, is not drawn in it.
+            return _Drawing(key_of(token), beacon_of(model) if known or not terms.draws else b"")
+        round_, sale = int(terms.request.decode(model).round), self._sale
+        epoch = terms.epoch_of(round_)
+        if sale is None or terms.epoch_of(sale.round) != epoch:
+            return self._result(State.STALE, CHANCE.uniform(0.0, 2.0), "an epoch began in this moment")
+        with self._memory.lock:
+            held, beacon = self._purse().find(terms.hub, epoch), sale.beacon
+            if held is None or held.token is None or beacon is None or beacon.sales < terms.least_sales:
+                return _Drawing(b"", b"")
+        its_turn = turn(held.key, beacon.value, terms.tokens) == (round_ - 1) % terms.tokens
+        return _Drawing(held.key, beacon.value if its_turn else b"", (epoch, beacon))
+
+    def _objection(self, terms: Terms, model: bytes, best: bytes | None, drawing: _Drawing) -> str | Refusal:
+        """Reason why a model is not used, as of :meth:`Prover.objection`; if there is none, the token now draws."""
+        if (why := self.prover.objection(terms, model, best, drawing.entry)) or drawing.epoch is None:
+            return why
+        with self._memory.lock:
+            return self._purse().take_beacon(terms.hub, *drawing.epoch)
 
     def _report(self) -> Synced | Refusal | None:
         with self._memory.lock:
@@ -380,7 +428,7 @@ class Conversation:
                 shown = self._shown(message, token)
                 if shown is None:
                     continue
-                if not self._outbox.sending(message, self._memory.limit, self._binding(message)):
+                if not self._outbox.sending(message, self._memory.limit):
                     continue
                 self._memory.spent = self._outbox.spent()
             outcome = self._connection.report(shown, message.round, message.body)
@@ -418,17 +466,12 @@ class Conversation:
         # together.
         if self._bought or self.prover.told:
             return None
-        epoch = message.round // now.terms.tokens
-        spend = self._purse().spendable(message.hub, epoch, message.round, time.time(), POLL)
-        return None if spend is None else header_of(spend)
-
-    def _binding(self, message: Message) -> Callable[[], bool]:
-        """Function that binds the epoch's token to a message when it is written into the ledger."""
-        now = self._memory.round
-        if now is None or not now.terms.tokens:
-            return lambda: True
-        wallet, epoch = self._purse(), message.round // now.terms.tokens
-        return lambda: wallet.bind(message.hub, epoch, message.round)
+        held, rounds = self._purse().find(message.hub, now.terms.epoch_of(message.round)), now.terms.tokens
+        if held is None or held.token is None or held.beacon is None:
+            return None
+        # With any other report of its epoch it would tell that both are of one device.
+        shown = turn(held.key, held.beacon, rounds) == (message.round - 1) % rounds
+        return header_of(held.token) if shown else None
 
     def _forget(self, token: str, refusal: Refusal) -> Refusal:
         if refusal.unauthorised:
@@ -437,19 +480,18 @@ class Conversation:
         return refusal
 
 
-def part_in(terms: Terms, token: str, model: bytes, known: bool) -> tuple[bool, bool]:
+def part_in(terms: Terms, key: bytes, beacon: bytes) -> tuple[int | None, bool]:
     """Part of a device in a round.
 
     Args:
         terms: Terms of the hub.
-        token: Token of the device.
-        model: The round's model message.
-        known: It had fetched a model with this token before: a device that enrolled after a round was opened, when
-            what decides was known, is not drawn in it.
+        key: Key of its draws.
+        beacon: Beacon of the draws; empty: the device takes no part.
 
     Returns:
-        Whether it is due to report, and whether its report compares the newest model with the best one so far.
+        Its part, as of :meth:`fedrank.deploy.device.memory.Memory.use`, and whether its report compares the newest
+        model with the best one so far.
     """
-    new, key, beacon = not known, key_of(token), beacon_of(model)
-    due = not (new and terms.draws) and drawn(key, DUE, beacon, terms.due)
-    return due, due and not new and drawn(key, CHECK, beacon, terms.checks)
+    if not beacon or not drawn(key, DUE, beacon, terms.due):
+        return IDLE, False
+    return word(key, SEED, beacon) if terms.drawn_seeds else None, drawn(key, CHECK, beacon, terms.checks)

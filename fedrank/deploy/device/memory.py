@@ -13,11 +13,12 @@ import threading
 from fedrank.core.trees import Json
 from fedrank.deploy.device.outbox import Outbox, exceeds
 from fedrank.deploy.device.trial import Limits, Round, Words, objection
-from fedrank.deploy.draws import SEED, beacon_of, key_of, word
 from fedrank.deploy.terms import Terms
 from fedrank.ranking.on_device.messages import Request
 
 _log = logging.getLogger("fedrank.device")
+#: In place of a seed: the device is not due in a round.
+IDLE = -1
 
 
 class Memory:
@@ -84,22 +85,29 @@ class Memory:
             self.outbox.forget_hub(leaving=get("leaving"))
             self.terms = kept = best = None
         self.token, self.leaving, self.spent = get("token"), get("leaving"), self.outbox.spent()
-        self.use(kept, bool(get("over")), not get("idle"), best)
+        self.use(kept, bool(get("over")), get("part"), best)
 
-    def use(self, model: Request | None, over: bool, due: bool = True, best: Request | None = None) -> None:
-        """Rank with this model from now on; ``due`` and ``best`` as of :class:`~fedrank.deploy.device.trial.Round`."""
+    def use(self, model: Request | None, over: bool, part: int | None = None, best: Request | None = None) -> None:
+        """Rank with a model from now on.
+
+        Args:
+            model: The model; None: there is none.
+            over: Training is over.
+            part: The seed that was drawn for the device, :data:`IDLE` where it is not due in the model's round, or
+                None: it draws a seed by itself.
+            best: The best model so far, where the device was drawn to compare.
+        """
         self.over = over
         if self.terms is None or model is None:
             self.round = None
             return
         hub, number = self.terms.hub, int(model.round)
         trial, reported = self.outbox.trial(hub, number), self.outbox.has_report(hub, number)
-        now = self.round
-        if now is None or not now.is_about(self.terms, model) or (now.due, now.best is None) != (due, best is None):
-            self.round = Round(self.terms, model, trial, reported, due, None if best is None else best.weights)
-            if self.terms.drawn_seeds and self.token is not None:
-                beacon = beacon_of(self.terms.request.encode(model))
-                self.round.seed = word(key_of(self.token), SEED, beacon)
+        now, due = self.round, part != IDLE
+        seed = part if due else None
+        here = None if now is None else (now.due, now.seed, now.best is None)
+        if now is None or not now.is_about(self.terms, model) or here != (due, seed, best is None):
+            self.round = Round(self.terms, model, trial, reported, due, None if best is None else best.weights, seed)
         else:
             now.trial, now.reported = trial or now.trial, reported
 

@@ -17,7 +17,7 @@ import math
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,7 +42,7 @@ UNKNOWN = "no answer came; it may have been counted"
 _NONE_YET = "sent, no answer yet"
 
 #: Names of what is kept about a hub.
-_OF_A_HUB = ("url", "token", "terms", "model", "model_of", "best", "idle", "over", "backoff", "leaving")
+_OF_A_HUB = ("url", "token", "terms", "model", "model_of", "best", "part", "over", "backoff", "leaving")
 
 _1_FACTS_TRIALS_MESSAGES = """
 CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value);
@@ -176,7 +176,7 @@ class Outbox:
                 if self.get("terms") != terms:
                     self._discard()
                     self._give_up("1")
-                    self.put(model=None, best=None, idle=None, over=None)
+                    self.put(model=None, best=None, part=None, over=None)
                 self.put(url=url, token=token, terms=terms, agreed=terms, offered=None)
 
     def forget_token(self, token: str) -> None:
@@ -197,22 +197,23 @@ class Outbox:
             self.put(**dict.fromkeys(_OF_A_HUB))
             self.put(**facts)
 
-    def move_on(self, model: bytes, lost: int, token: str, *, due: bool = True, best: bytes | None = None) -> None:
+    def move_on(
+        self, model: bytes, lost: int, token: str, *, part: int | None = None, best: bytes | None = None
+    ) -> None:
         """Write a new model, and discard the trial of the model before it.
 
         Args:
             model: Bytes of the hub's request.
             lost: Number of interactions of a trial that was in memory only.
             token: Token with which it was fetched: under another, nothing may tell that the device has this model.
-            due: The device was drawn to report in this round.
+            part: As of :meth:`fedrank.deploy.device.memory.Memory.use`.
             best: Bytes of the best model so far, where it was drawn to compare.
         """
-        idle = None if due else 1
         with self.transaction():
             # Else another process was here already, and is trying this model.
-            if (self.get("model"), self.get("best"), self.get("idle")) != (model, best, idle):
+            if (self.get("model"), self.get("best"), self.get("part")) != (model, best, part):
                 self._discard(lost)
-                self.put(model=model, best=best, idle=idle)
+                self.put(model=model, best=best, part=part)
             self.put(model_of=token)
 
     def opt_out(self, lost: int) -> None:
@@ -304,13 +305,12 @@ class Outbox:
         rows = self._db.execute("SELECT number, hub, round, body, sent FROM message WHERE outcome IS NULL").fetchall()
         return [Message(n, hub, round_, body, sent is not None) for n, hub, round_, body, sent in sorted(rows)]
 
-    def sending(self, message: Message, lifetime: float, also: Callable[[], bool] = lambda: True) -> bool:
+    def sending(self, message: Message, lifetime: float) -> bool:
         """Write into the ledger that a message is being sent.
 
         Args:
             message: A waiting message.
             lifetime: Largest sum of the ε of all messages that ever left, this one included.
-            also: Writes more in the same transaction; returns False if the message must not be sent.
 
         Returns:
             False: that sum would be exceeded, or another process opted out or had the message's answer; it must not be
@@ -321,8 +321,6 @@ class Outbox:
                 "SELECT epsilon, sent FROM message WHERE number = ? AND outcome IS NULL", (message.number,)
             ).fetchone()
             if self.get("out") or row is None or (row[1] is None and exceeds(self.spent(), row[0], lifetime)):
-                return False
-            if not also():
                 return False
             self._db.execute(
                 "UPDATE message SET sent = coalesce(sent, ?), unanswered = unanswered + 1 WHERE number = ?",

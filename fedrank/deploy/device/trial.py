@@ -157,10 +157,10 @@ class Round:
         reported: The round has its message.
         due: The device was drawn to report in this round.
         best: The best model so far, float32 [size], where the device was drawn to compare; None: it learns.
+        seed: The seed that was drawn for the device; None: it draws one from the operating system.
 
     Attributes:
         open: The interaction that goes on.
-        seed: The seed that was drawn for the device; None: it draws one from the operating system.
     """
 
     def __init__(
@@ -171,12 +171,13 @@ class Round:
         reported: bool,
         due: bool = True,
         best: Float32[np.ndarray, " parameters"] | None = None,
+        seed: int | None = None,
     ):
         self.terms, self.number, self.weights = terms, int(model.round), model.weights
         self.reported, self.due, self.best = reported, due, best
         self.trial = trial if trial is None else dataclasses.replace(trial, check=best is not None)
         self.open: Interaction | None = None
-        self.seed: int | None = None
+        self.seed = seed
         self._v: tuple[int, Float32[np.ndarray, " parameters"]] | None = None  # a seed and its perturbation
 
     def is_about(self, terms: Terms, model: Request) -> bool:

@@ -38,7 +38,6 @@ _REASONS: dict[str, tuple[int, str, tuple[tuple[bytes, bytes], ...]]] = {
     "round-open": (409, "Another round is open; close it, or wait for it.", ()),
     "not-closed": (409, "This round has not closed yet.", ((b"retry-after", b"1"),)),
     "replayed": (409, "This encapsulated request was answered before; make another.", ()),
-    "spent": (409, "This token was used for a report of another round.", ()),
     "wrong-epoch": (409, "This token, or the one that is asked for, is of another epoch.", ()),
     "other-purchase": (409, "This device has bought another token of this epoch.", ()),
     "no-reports": (409, "The open round has no reports.", ()),

@@ -74,7 +74,7 @@ class Servers:
 
     def __init__(self, apps: Sequence[tuple[HttpApp, dict[str, Any]]], connections: int = 10_000):
         connections = _most_connections(connections)
-        self.running = [_prepared(app, connections, **options) for app, options in apps]
+        self.running = [_prepare(app, connections, **options) for app, options in apps]
 
     def run(self, on_ready: Callable[[list[str]], object]) -> None:
         """Answer requests until SIGTERM, SIGINT or :meth:`stop`; those that are being answered then are, to the end.
@@ -87,7 +87,7 @@ class Servers:
         """
         loop_factory = self.running[0].server.config.get_loop_factory()
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_signals_ignored())
+            stack.enter_context(_ignore_signals())
             for one in self.running:
                 stack.enter_context(one.sock)
             stack.enter_context(runner := asyncio.Runner(loop_factory=loop_factory))
@@ -139,7 +139,7 @@ def serve(
     Servers([(app, options)], connections).run(lambda urls: on_ready(urls[0]))
 
 
-def _prepared(
+def _prepare(
     app: HttpApp,
     connections: int,
     *,
@@ -239,7 +239,7 @@ def _most_connections(connections: int) -> int:
 
 
 @contextlib.contextmanager
-def _signals_ignored() -> Iterator[None]:
+def _ignore_signals() -> Iterator[None]:
     """SIGINT and SIGTERM do nothing but what a server does at them: it raises them again when it has ended."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -138,7 +138,7 @@ class HubApp(HttpApp):
                 **({"/v1/challenge": Route("challenge", ("POST",), self._enrolling, self._challenge)} if door else {}),
                 "/v1/model": Route("model", get, self._reader, self._model),
                 "/v1/code": Route("code", ("POST",), self._with_secret, self._code),
-                "/v1/best": Route("best", get, self._device, self._best),
+                "/v1/best": Route("best", get, self._reader, self._best),
                 "/v1/device": Route("leave", ("DELETE",), self._device, self._leave),
                 "/v1/admin/close": Route("close", ("POST",), self._operator, self._close),
                 "/v1/admin/skip": Route("skip", ("POST",), self._operator, self._skip),

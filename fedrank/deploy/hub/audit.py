@@ -17,6 +17,7 @@ from jaxtyping import Float32
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, RunError, WireError
+from fedrank.deploy.draws import turn
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.learning import Learning, learnable, rebuild
@@ -24,7 +25,20 @@ from fedrank.deploy.hub.settings import HubSettings, fingerprint
 from fedrank.deploy.hub.store import States, Store
 from fedrank.deploy.log.note import Key, log_key
 from fedrank.deploy.log.proof import LARGEST, Answer
-from fedrank.deploy.log.tree import ISSUER_KEY, KEY_ENTRY, MODEL, TERMS, Grown, hash_of, leaf_hash, root, wrong_models
+from fedrank.deploy.log.tree import (
+    BEACON,
+    MODEL,
+    REPORTS,
+    TERMS,
+    Grown,
+    hash_of,
+    index_numbered,
+    leaf_hash,
+    reports_hash,
+    root,
+    wrong_models,
+)
+from fedrank.deploy.oblivious.tokens import draw_key
 from fedrank.deploy.terms import Terms
 
 
@@ -200,7 +214,7 @@ def audit_folder(folder: Path, *, replay: bool = True) -> Audited:
 
     Args:
         folder: Of the hub.
-        replay: Make all models again from the reports, and compare.
+        replay: Make all models again from the reports, and compare; and draw again, with tokens.
 
     Raises:
         RunError: There is no hub, or it has no log.
@@ -217,6 +231,8 @@ def audit_folder(folder: Path, *, replay: bool = True) -> Audited:
             tree.append(leaf_hash(entry))
         if len(entries) != size or root(store.log_node, size) != tree.root():
             wrong.append("the hashes that are kept are not those of the entries")
+        if replay and terms.tokens:
+            wrong += _wrong_draws(entries, store, terms)
     finally:
         store.close()
     models, replayed = [hash_of(entry[1:]) for entry in entries if entry[:1] == bytes([MODEL])], None
@@ -226,6 +242,21 @@ def audit_folder(folder: Path, *, replay: bool = True) -> Audited:
         if replayed < min(len(made), len(models)) or len(models) < len(made):
             wrong.append(f"{replayed} of {len(made)} models that the reports make are in the log, in their order")
     return Audited(log_key(terms.hub, terms.log), size, tree.root(), len(models), "", wrong, replayed)
+
+
+def _wrong_draws(entries: list[bytes], store: Store, terms: Terms) -> list[str]:
+    """Faults of the reports that count by what the log says: of those before an epoch, and of what tokens drew."""
+    wrong, named = [], index_numbered(entries) or {}
+    for row in store.rounds():
+        reports = store.reports(row.number)
+        said = named.get(bytes([REPORTS]) + row.number.to_bytes(4, "big"))
+        if row.state == "applied" and said is not None and said[5:] != reports_hash(reports):
+            wrong.append(f"the reports of round {row.number} are others than those of which it was to be made")
+        beacon = named.get(bytes([BEACON]) + terms.epoch_of(row.number).to_bytes(4, "big"))
+        place = (row.number - 1) % terms.tokens
+        if any(beacon is None or turn(draw_key(n), beacon[5:37], terms.tokens) != place for n, _ in reports):
+            wrong.append(f"round {row.number} has reports with tokens that are not for it")
+    return wrong
 
 
 def audit_hub(client: HttpClient) -> Audited:
@@ -278,9 +309,8 @@ def _wrong_entries(entries: list[bytes], terms: Terms) -> list[str]:
         wrong.append("there are terms more than once")
     if models := wrong_models(entries):
         wrong.append(models)
-    keys = {entry for entry in entries if entry[0] == ISSUER_KEY}
-    if any(len(entry) != KEY_ENTRY for entry in keys) or len({entry[:5] for entry in keys}) < len(keys):
-        wrong.append("there are two keys of one epoch, or an entry about a key has another length")
+    if index_numbered(entries) is None:
+        wrong.append("there are two keys or two draws of one epoch, or an entry about one has another length")
     return wrong
 
 

@@ -39,8 +39,6 @@ from fedrank.deploy.hub.settings import (
     write_settings,
 )
 from fedrank.deploy.hub.store import Server, Store, StoreError
-from fedrank.deploy.hub.tokens import FILE as TOKENS
-from fedrank.deploy.hub.tokens import adopt_tokens
 from fedrank.deploy.log.note import LOG, Signer, new_private_key, origin_of
 from fedrank.deploy.oblivious.encapsulation import Gateway, public_key_of
 from fedrank.deploy.oblivious.encapsulation import new_private_key as new_gateway_key
@@ -232,16 +230,15 @@ class HubFolder(ServedFolder):
         store = Store(self._place(settings), read_only=read_only)
         if json.loads(store.settings) != fingerprint(settings, store.name):
             store.close()
+            if settings.tokens and json.loads(store.settings).get("wire") == 2:
+                raise RunError(
+                    f"{self.path}: the devices of this hub buy tokens as earlier versions sold them, and its terms "
+                    "cannot change. Serve it with the version that made it, or make a hub in another folder."
+                )
             raise RunError(
                 f"{self.settings}: is not what the log was made with: "
                 f"{_differences(json.loads(store.settings), fingerprint(settings, store.name))}. Put it back."
             )
-        if settings.tokens and not read_only:
-            try:
-                adopt_tokens(store, self.path / TOKENS)
-            except BaseException:
-                store.close()
-                raise
         return settings, store
 
     def back_up(self, out: str | os.PathLike[str]) -> list[str]:
@@ -274,8 +271,6 @@ class HubFolder(ServedFolder):
             out.absolute().parent.mkdir(parents=True, exist_ok=True)
             partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.absolute().parent))
             copy_database(self.log, partial / self.log.name)
-            if (self.path / TOKENS).exists():  # of an earlier version, which has keys in it that the log names
-                copy_database(self.path / TOKENS, partial / TOKENS)
             for name in _BACKED_UP:
                 if (self.path / name).exists():
                     write_atomically(partial / name, (self.path / name).read_bytes(), 0o600)
@@ -314,7 +309,6 @@ KEY_FILE = "log.key"
 _GATEWAY = "gateway.key"
 _PASSWORD = "database.password"
 _LOG_FILES = ("hub.db", "hub.db-wal", "hub.db-shm", "hub.db-journal")
-_TOKEN_FILES = ("tokens.db", "tokens.db-wal", "tokens.db-shm", "tokens.db-journal")
 _HUB_FILES = (
     "hub.toml",
     "hub.url",
@@ -326,7 +320,6 @@ _HUB_FILES = (
     KEY_FILE,
     _GATEWAY,
     _PASSWORD,
-    *_TOKEN_FILES,
 )
 #: Files that a backup has beside the two databases.
 _BACKED_UP = (

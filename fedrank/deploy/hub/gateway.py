@@ -1,8 +1,8 @@
 """The HTTP application of a hub with tokens, and its gateway.
 
 =====================================  ==============================================================
-``GET /v1/tokens``                     the open round, and the issuer's keys of its epoch and the next
-``POST /v1/token/<epoch>``             a device buys its token of the epoch
+``GET /v1/tokens``                     the open round, what is sold in it, and what its epoch draws by
+``POST /v1/token/<epoch>``             a device buys its token of the next epoch
 ``POST /v1/report/<round>``            a reply, with a token in place of the device's own
 ``GET /v1/model``                      as ever, and without a token
 ``POST /v1/oblivious``                 an encapsulated request, with an encapsulated answer
@@ -20,12 +20,13 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from fedrank.core.errors import WireError
+from fedrank.core.trees import Json
 from fedrank.deploy.http.guard import number_of
 from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response, too_many
 from fedrank.deploy.hub.app import HubApp
 from fedrank.deploy.hub.tokens import Issuer
 from fedrank.deploy.oblivious.binary_http import (
-    REQUEST_LENGTH,
+    STATEMENT_LENGTH,
     BinaryRequest,
     BinaryResponse,
     decode_request,
@@ -72,7 +73,7 @@ class TokenApp(HubApp):
         )
         if gateway is not None:
             self._keys = HttpResponse(200, key_configuration(gateway.public), content_type=KEYS_TYPE.encode())
-            most = REQUEST_LENGTH + REQUEST_OVERHEAD
+            most = STATEMENT_LENGTH + REQUEST_OVERHEAD
             self.add_routes(
                 {
                     "/v1/oblivious": Route("oblivious", ("POST",), _anybody, self._oblivious, max_body=most),
@@ -96,7 +97,7 @@ class TokenApp(HubApp):
         if seconds:
             return too_many(seconds)
         round_ = number_of(request.tail)
-        if round_ is not None and self._issuer.epoch_of(round_) != epoch:
+        if round_ is not None and self._hub.terms.epoch_of(round_) != epoch:
             return REFUSALS["wrong-epoch"]
         return None
 
@@ -109,8 +110,12 @@ class TokenApp(HubApp):
 
     async def _tokens(self, request: HttpRequest) -> HttpResponse:
         view = self._hub.view
-        keys = {str(epoch): base64.urlsafe_b64encode(key).decode() for epoch, key in self._issuer.keys().items()}
-        return json_response(200, {"round": view.round, "state": view.state, "etag": view.etag, "keys": keys})
+        said: dict[str, Json] = {"round": view.round, "state": view.state, "etag": view.etag}
+        if (sold := self._issuer.offer(view.round)) is not None:
+            said |= {"epoch": sold[0], "offer": base64.urlsafe_b64encode(sold[1]).decode()}
+        if (beacon := self._issuer.beacon(view.round)) is not None:
+            said["beacon"] = beacon.as_json()
+        return json_response(200, said)
 
     async def _token(self, request: HttpRequest) -> HttpResponse:
         epoch = number_of(request.tail)

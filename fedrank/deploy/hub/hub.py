@@ -230,8 +230,8 @@ class Hub:
         if refused := issuer.refuse(epoch, request):
             return refused
         digest = hashlib.sha256(request).digest()
-        if not await self._inbox.ask("buy", purchase=Purchase(epoch, device, digest)):
-            return "other-purchase"
+        if refused := await self._inbox.ask("buy", purchase=Purchase(epoch, device, digest)):
+            return refused
         return await issuer.sign(epoch, request, digest)
 
     def use_challenge(self, digest: bytes, until: float, now: float) -> bool:
@@ -307,9 +307,8 @@ class Hub:
             before = self.round.counted.get(device)
             if before is not None:
                 return Outcome.ALREADY if before == reply else Outcome.CONFLICT
-            for stage in self.row.checks:
-                if (refused := stage.refuse(device, reply)) is not None:
-                    return refused
+            if self.row.draws is not None and (refused := self.row.draws.refuse(device, reply)) is not None:
+                return refused
             return None if view.state == "open" else Outcome.BETWEEN
         # A device that missed our answer may ask about a round that is over by now: its report may be in the log.
         if round_ == number and previous.get(device) == reply:
@@ -470,7 +469,7 @@ class Hub:
                 new, bought = [], []
                 if plan.new or plan.gone or plan.reports or plan.sales:
                     reports = [(number, device, data) for device, data in plan.reports.items()]
-                    purchases = [job.purchase for job in plan.sales if job.purchase is not None]
+                    purchases = [self._on_sale(job.purchase) for job in plan.sales if job.purchase is not None]
                     gone = sorted(plan.gone)
                     new, bought = self.store.write(plan.new, gone, reports, admissions.admitted, purchases)
                     self.healthy = True
@@ -490,6 +489,12 @@ class Hub:
             devices.remove(device)
         self.round.add(plan.reports)
         return [*plan.answers, *zip(plan.sales, bought, strict=True)]
+
+    def _on_sale(self, purchase: Purchase) -> Purchase:
+        """A purchase with the open round, if the tokens of its epoch are sold in it."""
+        view = self.view
+        sold = view.state == "open" and purchase.epoch == self.terms.epoch_of(view.round) + 1
+        return dataclasses.replace(purchase, round=view.round) if sold else purchase
 
     def _call(self, function: Callable[[], Any]) -> Any:
         """Call a function for an operator, a coordinator or a back end; an error is its result."""
@@ -539,6 +544,10 @@ class Hub:
         if not self.leads:
             return
         publishing, model, number = self.row.publishing, self.row.model, self.view.round
+        for stage in self.row:
+            stage.settle(number)
+        if not publishing.skips:
+            publishing.publish()  # what was settled, before a model is made of it
         publishing.skips = False
         learnt = model.learn(number, self.store.reports(number))
         self._prepare(number + 1)  # before any device can see the next round

@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fedrank.core.trees import Json
@@ -28,11 +28,9 @@ from fedrank.deploy.log.note import Checkpoint, Signer
 from fedrank.deploy.log.proof import BLOCK
 from fedrank.deploy.log.submission import Submission
 from fedrank.deploy.log.tree import (
-    ISSUER_KEY,
     consistency_proof,
     frontier,
     inclusion_proof,
-    key_entry,
     model_data,
     root,
     round_of,
@@ -107,7 +105,7 @@ class PublicLog(Publishing):
         signer: Signs the heads.
         store: The hub's log; only the writer uses it.
         model: The model that is handed out.
-        keys: Returns the issuer's keys by epoch, as published, of all tokens that can be bought.
+        others: Returns the entries about offers of tokens and draws that devices need.
         witnesses: Addresses and public keys of witnesses, as the setting has them.
     """
 
@@ -116,11 +114,11 @@ class PublicLog(Publishing):
         signer: Signer,
         store: Store,
         model: Model,
-        keys: Callable[[], Mapping[int, bytes]],
+        others: Callable[[], Sequence[bytes]],
         witnesses: Iterable[str] = (),
     ):
         self._signer = signer
-        self._store, self._model, self._keys = store, model, keys
+        self._store, self._model, self._others = store, model, others
         self._reader: Store | None = None
         self._newest, self._tail = b"", frozenset[bytes]()
         self._shown = _Shown(Checkpoint.of("", 0, b""), "", {}, REFUSALS["unavailable"])
@@ -150,16 +148,16 @@ class PublicLog(Publishing):
         return newest is not None and round_of(newest[1]) == number and newest[1] != self.entry()
 
     def publish(self) -> None:
-        """Show the log with the model as its newest; that and keys are appended where they are not shown.
+        """Show the log with the model as its newest; that, offers and draws are appended where they are not shown.
 
-        Keys stand in the tail of every answer: they are appended again when the tail begins after them.
+        The latter stand in the tail of every answer: they are appended again when the tail begins after them.
         """
         model = self.entry()
         if model is None:
             return
         size = self._store.log_size()
-        sold = [key_entry(epoch, key) for epoch, key in sorted(self._keys().items())]
-        whole = self._tail.issuperset(sold) or not self._store.leads
+        others = self._others()
+        whole = self._tail.issuperset(others) or not self._store.leads
         if size == self._shown.head.size and model == self._newest and whole:
             return
         newest = self._store.newest_model()
@@ -171,10 +169,10 @@ class PublicLog(Publishing):
         assert newest is not None  # it has just been appended
         before = newest[0] // BLOCK * BLOCK
         entries = self._store.log_entries(before, size)
-        missing = [entry for entry in sold if entry not in entries] if self._store.leads else []
+        missing = [entry for entry in others if entry not in entries] if self._store.leads else []
         if missing:
             for entry in missing:
-                self._store.append_entry(ISSUER_KEY, entry[1:])
+                self._store.append_entry(entry)
             size, entries = size + len(missing), entries + missing
         node = self._store.log_node
         head = Checkpoint.of(self._signer.key.name, size, root(node, size))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from fedrank.deploy.draws import CHECK, DUE, SEED, beacon_of, drawn, word
+from fedrank.deploy.draws import CHECK, DUE, SEED, beacon_of, drawn, turn, word
 from fedrank.deploy.hub.admission import Admission
 from fedrank.deploy.hub.folder import read_log_key
 from fedrank.deploy.hub.learning import ComparedModel, Model, OwnModel, RelayedModel
@@ -17,7 +17,8 @@ from fedrank.deploy.hub.publishing import PublicLog, Publishing
 from fedrank.deploy.hub.settings import MOST_REPORTS, HubSettings
 from fedrank.deploy.hub.stages import OpenRound, Outcome, Stage
 from fedrank.deploy.hub.store import Store
-from fedrank.deploy.hub.tokens import Issuer, Tokens
+from fedrank.deploy.hub.tokens import Issuer
+from fedrank.deploy.oblivious.tokens import draw_key
 from fedrank.deploy.terms import Terms
 
 
@@ -90,40 +91,57 @@ class Closing(Stage):
 
 
 class _Lots(NamedTuple):
-    """The draws of one round: its beacon, the last device that takes part, and the head of a check's pair of models."""
+    """The draws of one round.
 
+    Attributes:
+        number: Its number.
+        beacon: The beacon; empty: no device is drawn.
+        last: The last device that takes part, where devices show their own tokens.
+        pair: Head of a check's pair of models.
+    """
+
+    number: int = 0
     beacon: bytes = b""
     last: int = 0
     pair: bytes = b""
 
 
 class Draws(Stage):
-    """Draws of devices: whether one is due, compares models, and which seed it has.
+    """Draws of what reports are shown with: whether one is due, compares models, and which seed it has.
 
     Args:
         terms: Terms of the hub.
         store: The log.
         admission: Knows the devices.
+        issuer: Knows the beacons of blind tokens; None: devices show their own tokens.
     """
 
-    def __init__(self, terms: Terms, store: Store, admission: Admission):
-        self._terms, self._store, self._devices = terms, store, admission.devices
+    def __init__(self, terms: Terms, store: Store, admission: Admission, issuer: Issuer | None):
+        self._terms, self._store, self._devices, self._issuer = terms, store, admission.devices, issuer
         self._lots = _Lots()
 
     def show(self, number: int, question: bytes, best: bytes | None) -> None:
         """Draw anew for a round."""
         differs = best is not None and best[5:] != question[5:]
         pair = hashlib.sha256(best[5:]).digest()[:4] if best is not None and differs else b""
-        # A device that enrolled later may have known what decides, and have chosen its token by it.
-        self._lots = _Lots(beacon_of(question), self._store.last_device_before(number), pair)
+        if self._issuer is not None:
+            beacon = self._issuer.beacon(number)
+            self._lots = _Lots(number, b"" if beacon is None else beacon.value, 0, pair)
+        else:
+            # A device that enrolled later may have known what decides, and have chosen its token by it.
+            self._lots = _Lots(number, beacon_of(question), self._store.last_device_before(number), pair)
 
     def refuse(self, device: int, message: bytes) -> Outcome | None:
         """NOT_DUE where the report is not wanted of the device."""
-        return None if self._wants(device, self._devices.key(device), message) else Outcome.NOT_DUE
+        return None if self._wants(device, message) else Outcome.NOT_DUE
 
-    def _wants(self, device: int, key: bytes, report: bytes) -> bool:
+    def _wants(self, device: int, report: bytes) -> bool:
         terms, lots = self._terms, self._lots
-        known = device <= lots.last
+        if self._issuer is not None:
+            key = draw_key(device)
+            known = bool(lots.beacon) and turn(key, lots.beacon, terms.tokens) == (lots.number - 1) % terms.tokens
+        else:
+            key, known = self._devices.key(device), device <= lots.last
         if terms.draws and not (known and drawn(key, DUE, lots.beacon, terms.due)):
             return False
         if not terms.is_check(report):
@@ -142,7 +160,7 @@ class Row:
         model: Learns.
         closing: Closes rounds.
         publishing: Shows models.
-        checks: Refuse reports, in this order.
+        draws: Refuses reports of devices that were not drawn for them; None: nothing is drawn.
         issuer: Sells tokens; None: devices report with their own.
     """
 
@@ -151,11 +169,13 @@ class Row:
     model: Model
     closing: Closing
     publishing: Publishing
-    checks: tuple[Stage, ...] = ()
+    draws: Draws | None = None
     issuer: Issuer | None = None
 
     def __iter__(self) -> Iterator[Stage]:
-        yield from (self.admission, self.model, self.closing, self.publishing, *self.checks)
+        """The stages in their order: the public log shows, and draws need, what the issuer has."""
+        stages = (self.admission, self.model, self.closing, self.issuer, self.publishing, self.draws)
+        yield from (one for one in stages if one is not None)
 
 
 def row_of(folder: Path, store: Store, settings: HubSettings, terms: Terms) -> Row:
@@ -171,12 +191,8 @@ def row_of(folder: Path, store: Store, settings: HubSettings, terms: Terms) -> R
         RunError: A file cannot be read or belongs to something else.
     """
     round_, admission = OpenRound(terms), Admission(settings, store)
-    checks: list[Stage] = []
-    issuer = Issuer(store, settings.tokens) if settings.tokens else None
-    if issuer is not None:
-        checks.append(Tokens(issuer, store))
-    if terms.draws or terms.check is not None:
-        checks.append(Draws(terms, store, admission))
+    issuer = Issuer(store, terms, settings.relay) if terms.tokens else None
+    draws = Draws(terms, store, admission, issuer) if terms.draws or terms.check is not None else None
     model: Model
     if settings.relay:
         model = RelayedModel(settings, terms, store)
@@ -185,6 +201,6 @@ def row_of(folder: Path, store: Store, settings: HubSettings, terms: Terms) -> R
         model = kind(folder / "checkpoints", settings, terms, store)
     publishing = Publishing()
     if terms.log:
-        keys = dict if issuer is None else issuer.keys
-        publishing = PublicLog(read_log_key(folder, terms), store, model, keys, settings.witnesses)
-    return Row(round_, admission, model, Closing(settings, terms, store, round_), publishing, tuple(checks), issuer)
+        others = list if issuer is None else issuer.entries
+        publishing = PublicLog(read_log_key(folder, terms), store, model, others, settings.witnesses)
+    return Row(round_, admission, model, Closing(settings, terms, store, round_), publishing, draws, issuer)

@@ -13,7 +13,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json
-from fedrank.deploy.exclusions import OF_HUBS, refuse_excluded
+from fedrank.deploy.exclusions import refuse_excluded
 from fedrank.deploy.http.origins import check_origins
 from fedrank.deploy.hub.attestation import ATTESTORS
 from fedrank.deploy.log.submission import Witness
@@ -78,7 +78,11 @@ class HubSettings(Agreement):
         "Seconds that a round is open at least. Of all reports that come, as many as the cohort are then drawn by "
         "lot; with 0 the first ones count, and whoever is fastest decides.",
     )
-    deadline: float = setting(3600.0, "Seconds after which a round closes with the reports that have come; 0: never.")
+    deadline: float = setting(
+        3600.0,
+        "Seconds after which a round closes with the reports that have come; 0: never. Where devices draw, a round in "
+        "which none is due ends by it, or by the operator.",
+    )
     least: int = setting(2, "Fewest reports that a deadline may close a round with; never more than the cohort.")
     rounds: int = setting(0, "Rounds until training is over; 0: it never is.")
     witnesses: tuple[str, ...] = setting(
@@ -180,7 +184,9 @@ class HubSettings(Agreement):
             object.__setattr__(self, "outside", chosen.outside)
         for witness in self.witnesses:
             Witness.parse(witness)
-        refuse_excluded(self, OF_HUBS)
+        if self.witnesses and self.log == NO_LOG:
+            raise ConfigError("witnesses cosign the heads of a log, and log = no: leave one out.")
+        refuse_excluded(self)
         if self.n_features:
             self.protocol()
 

@@ -21,7 +21,6 @@ class Outcome(enum.Enum):
     ACCEPTED = "accepted"
     ALREADY = "already"
     CONFLICT = "conflict"
-    SPENT = "spent"
     STALE = "stale-round"
     EARLY = "early-round"
     BETWEEN = "between-rounds"
@@ -113,6 +112,13 @@ class Stage:
     def refuse(self, device: int, message: bytes) -> Outcome | None:
         """Outcome of a report of the open round that does not count; None where it may. Called by any thread."""
         return None
+
+    def settle(self, number: int) -> None:
+        """Write what has to be known of a closed round before a model is made of it; may be repeated.
+
+        Raises:
+            RunError: It cannot be written.
+        """
 
     def prepare(self, number: int) -> None:
         """Make what a round needs before it is shown; may be repeated.

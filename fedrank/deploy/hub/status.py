@@ -368,7 +368,6 @@ _REASONS = {
     "early-round": "a report about a round that has not begun",
     "conflict": "a second, different report for a round",
     "no-reports": "asked to close a round without reports",
-    "spent": "a token that was used in an earlier round",
     "replayed": "an encapsulated request that was opened before",
     "wrong-epoch": "a token of another epoch",
     "other-purchase": "a second, different purchase in an epoch",

@@ -3,7 +3,7 @@
 =====================  ==========================================================================================
 hub, secret            name and settings; what its processes alone have to know alike
 device, admission, …   SHA-256 of the devices' tokens, the day of enrolment, what they were admitted with
-issuer, purchase       keys of the tokens of the open epochs, and who bought one
+issuer, purchase       keys and draws of the tokens of the open epochs, and who bought one
 challenge              challenges that statements of a device's platform have used
 round, report          rounds, and the messages that count
 judgement, watch, …    what checks said, and when the hub halted
@@ -166,11 +166,14 @@ class Purchase:
         epoch: Number of the epoch.
         device: Number of the device.
         digest: SHA-256 of its token request.
+        round: The open round, in whose epoch the tokens of the next are sold; None: they are not sold now, and what was
+            bought may be asked for again.
     """
 
     epoch: int
     device: int
     digest: bytes
+    round: int | None = None
 
 
 class Store:
@@ -326,14 +329,34 @@ class Store:
 
     # ------------------------------------------------------------------------------------------- tokens of an epoch
 
-    def issuer_keys(self) -> list[tuple[int, bytes, bytes | None]]:
-        """Epoch, public key as published, and private key of each epoch, None where it is over."""
-        return self.query("SELECT epoch, public, private FROM issuer ORDER BY epoch")
+    def issuer_keys(self) -> list[tuple[int, bytes, bytes | None, bytes, bytes | None, int | None]]:
+        """Epochs: number, offer, private key (None where it is over), secret, hash of reports and number of sales.
 
-    def add_issuer_key(self, epoch: int, public: bytes, private: bytes) -> None:
-        """Write the key of an epoch, unless there is one."""
+        The last two are None before the epoch is drawn.
+        """
+        return self.query("SELECT epoch, public, private, secret, reports, sales FROM issuer ORDER BY epoch")
+
+    def add_issuer_key(self, epoch: int, offer: bytes, private: bytes, secret: bytes) -> None:
+        """Write the key and the secret of an epoch, unless there are some."""
         with self.transaction() as db:
-            db.execute("INSERT INTO issuer VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (epoch, public, private))
+            db.execute(
+                "INSERT INTO issuer (epoch, public, private, secret) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (epoch, offer, private, secret),
+            )
+
+    def draw_epoch(self, epoch: int, reports: bytes) -> None:
+        """Write the reports of an epoch's beacon and its number of sales, unless they are there.
+
+        Args:
+            epoch: Number of the epoch.
+            reports: Hash of the reports of the round before it.
+        """
+        with self.transaction(leads=True) as db:
+            db.execute(
+                "UPDATE issuer SET reports = ?, sales = (SELECT count(*) FROM purchase WHERE epoch = ?) "
+                "WHERE epoch = ? AND reports IS NULL",
+                (reports, epoch, epoch),
+            )
 
     def end_epochs(self, before: int) -> None:
         """Delete what belongs to epochs before this one: private keys, and who bought."""
@@ -351,7 +374,7 @@ class Store:
         reports: Iterable[tuple[int, int, bytes]],
         admitted: Sequence[Admitted] = (),
         purchases: Sequence[Purchase] = (),
-    ) -> tuple[list[int], list[bool]]:
+    ) -> tuple[list[int], list[str]]:
         """Write new devices, devices that leave, reports and purchases in one transaction (group commit).
 
         Args:
@@ -362,15 +385,17 @@ class Store:
             purchases: Tokens that devices buy.
 
         Returns:
-            Numbers of the new devices, and of each purchase whether it is the device's only one of its epoch.
+            Numbers of the new devices, and of each purchase why there is none: ``"other-purchase"`` where the device
+            bought another token of the epoch, ``"wrong-epoch"`` where they are not sold now; empty if there is one.
 
         Raises:
-            ClosedError: The round of a report is not open any more.
+            ClosedError: The round of a report or of a purchase is not open any more.
             CountedError: A report is in the log already.
         """
         day, reports = int(time.time() // 86400), list(reports)
         with self.transaction() as db:
-            for round_ in {number for number, _, _ in reports}:
+            selling = {one.round for one in purchases if one.round is not None}
+            for round_ in {number for number, _, _ in reports} | selling:
                 row = db.execute("SELECT state FROM round WHERE number = ?", (round_,)).fetchone()
                 if row is None or row[0] != "open":
                     raise ClosedError(round_)
@@ -387,14 +412,18 @@ class Store:
                 db.executemany("INSERT INTO report VALUES (?, ?, ?)", reports)
             return numbers, [self._buy(one) for one in purchases]
 
-    def _buy(self, one: Purchase) -> bool:
-        """Write a purchase; False if the device bought another token of the epoch."""
+    def _buy(self, one: Purchase) -> str:
+        """Write a purchase, or find it; the reason why there is none."""
+        if one.round is None:
+            there = "SELECT digest FROM purchase WHERE epoch = ? AND device = ?"
+            row = self._db.execute(there, (one.epoch, one.device)).fetchone()
+            return "wrong-epoch" if row is None else "" if row[0] == one.digest else "other-purchase"
         row = self._db.execute(
             "INSERT INTO purchase VALUES (?, ?, ?) ON CONFLICT (epoch, device) DO UPDATE SET epoch = excluded.epoch "
             "RETURNING digest",
             (one.epoch, one.device, one.digest),
         ).fetchone()
-        return row[0] == one.digest
+        return "" if row[0] == one.digest else "other-purchase"
 
     def _admit(self, device: int, one: Admitted, day: int) -> None:
         """Count a new device under what admitted it, and use up its code."""
@@ -527,10 +556,15 @@ class Store:
         with self.transaction(leads=True):
             _append_model(self._db, entry)
 
-    def append_entry(self, kind: int, data: bytes) -> None:
+    def append_entry(self, entry: bytes) -> None:
         """Append an entry to the public log; kinds are in :mod:`fedrank.deploy.log.tree`."""
         with self.transaction(leads=True):
-            _append(self._db, kind, data)
+            _append(self._db, entry[0], entry[1:])
+
+    def newest_entry(self, kind: int) -> bytes | None:
+        """The newest entry of a kind in the public log; None if there is none."""
+        rows = self.query("SELECT data FROM entry WHERE kind = ? ORDER BY number DESC LIMIT 1", (kind,))
+        return bytes([kind]) + rows[0][0] if rows else None
 
     def probe(self) -> None:
         """Write without changing anything, to find out whether the log can be written again."""
@@ -888,6 +922,20 @@ CREATE TABLE IF NOT EXISTS state (              -- databases had it before files
 ) STRICT
 """
 
+# Of an epoch: its secret, whose SHA-256 follows the key in what is published; the hash of the reports before it, NULL
+# while it was not drawn; and how many tokens were sold for it when it was.
+_5_DRAWS_OF_EPOCHS = """
+ALTER TABLE issuer ADD COLUMN secret BLOB;
+ALTER TABLE issuer ADD COLUMN reports BLOB;
+ALTER TABLE issuer ADD COLUMN sales INTEGER
+"""
+
 #: The steps in their order. The version of a log is the number of steps it has seen: ``PRAGMA user_version`` in a file,
 #: the table ``version`` in a database.
-STEPS: tuple[str, ...] = (_1_DEVICES_ROUNDS_REPORTS, _2_CREDENTIALS_CHECKS, _3_LOG, _4_TOKENS_STATES)
+STEPS: tuple[str, ...] = (
+    _1_DEVICES_ROUNDS_REPORTS,
+    _2_CREDENTIALS_CHECKS,
+    _3_LOG,
+    _4_TOKENS_STATES,
+    _5_DRAWS_OF_EPOCHS,
+)

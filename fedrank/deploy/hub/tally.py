@@ -43,7 +43,9 @@ class Tally:
         # Of each device, in applied rounds; with tokens it is unknown, and a device may have reported in each epoch.
         self._messages = {} if self.terms.tokens else store.reports_of_devices()
         self._rows = [row for row in store.rounds() if row.state == "applied"]
-        self._epochs = {row.number // self.terms.tokens for row in self._rows} if self.terms.tokens else set()
+        self._epochs: set[int] = set()
+        for row in self._rows if self.terms.tokens else ():
+            self._add_epoch(row.number)
         self._all = sum(row.reports or 0 for row in self._rows)
         self._top = max(self._messages.values(), default=len(self._epochs))
         self._account(self._top)  # the first takes a second
@@ -57,7 +59,7 @@ class Tally:
             devices: Numbers of the devices that reported.
         """
         if self.terms.tokens:
-            self._epochs.add(row.number // self.terms.tokens)
+            self._add_epoch(row.number)
             self._top, devices = len(self._epochs), ()
         for device in devices:
             self._messages[device] = self._messages.get(device, 0) + 1
@@ -65,6 +67,10 @@ class Tally:
         self._rows.append(row)
         self._all += row.reports or 0
         self._history = _points(self._rows)
+
+    def _add_epoch(self, round_: int) -> None:
+        """Count a round's epoch; no device has a token of the first."""
+        self._epochs |= {self.terms.epoch_of(round_)} - {0}
 
     @property
     def rounds(self) -> int:
@@ -74,7 +80,7 @@ class Tally:
     def _most(self, round_: int, counted: Collection[int]) -> int:
         """Most counted messages of one device, those of the open round included."""
         if self.terms.tokens:
-            return self._top + bool(counted and round_ // self.terms.tokens not in self._epochs)
+            return self._top + bool(counted and self.terms.epoch_of(round_) not in self._epochs)
         return max([self._top, *(self._messages.get(device, 0) + 1 for device in counted)])
 
     def _account(self, most: int) -> dict[str, Json]:

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fedrank.core.errors import ConfigError, WireError
 from fedrank.core.trees import Json
 from fedrank.deploy.log.note import WITNESS, Checkpoint, Key, decode_base64, log_key
 from fedrank.deploy.log.tree import (
-    ISSUER_KEY,
-    KEY_ENTRY,
     MODEL,
     TERMS,
     Grown,
+    index_numbered,
     leaf_hash,
     model_data,
     round_of,
@@ -66,14 +65,14 @@ class Head:
         note: The checkpoint with its signatures.
         model: Data of the newest entry about a model, see :mod:`fedrank.deploy.log.tree`; empty where what was kept
             does not say it.
-        keys: SHA-256 of the issuer's key of each epoch in the tail; empty where they are not known any more.
+        others: Entries of the tail about offers and draws; empty where they are not known any more.
     """
 
     size: int
     root: bytes
     note: str
     model: bytes = b""
-    keys: Mapping[int, bytes] = field(default_factory=dict)
+    others: frozenset[bytes] = frozenset()
 
     def as_json(self) -> str:
         """The head as text, to be kept."""
@@ -211,16 +210,9 @@ class Answer:
         if wrong := wrong_models(self.entries) or _wrong_newest(models[-1], seen):
             raise UnprovenError(wrong)
         self._check_witnesses(trust, time.time() if now is None else now)
-        return Head(here.size, here.root, self.note, models[-1], self._keys())
-
-    def _keys(self) -> dict[int, bytes]:
-        found: dict[int, bytes] = {}
-        for entry in self.entries:
-            if entry[0] == ISSUER_KEY:
-                epoch, key = int.from_bytes(entry[1:5]), entry[5:]
-                if len(entry) != KEY_ENTRY or found.setdefault(epoch, key) != key:
-                    raise UnprovenError("the log's tail has two keys of one epoch, or what is no key")
-        return found
+        if (others := index_numbered(self.entries)) is None:
+            raise UnprovenError("the log's tail has two keys or two draws of one epoch, or what is none")
+        return Head(here.size, here.root, self.note, models[-1], frozenset(others.values()))
 
     def _check_terms(self, terms: Terms, before: int) -> None:
         first = self.terms if before else self.entries[0]

@@ -9,7 +9,11 @@ A tree of n leaves is described by the hashes of its complete subtrees: the node
 kind 1    the hub's terms as JSON: the first entry, and no other
 kind 2    a model: its round (4 bytes, big-endian), the SHA-256 of the model message and, where devices compare
           it with the best one so far, the SHA-256 of that message
-kind 3    a key of the issuer: its epoch (4 bytes, big-endian), the SHA-256 of the key
+kind 3    an offer of tokens: its epoch (4 bytes, big-endian), the SHA-256 of the issuer's key and what follows it
+kind 4    the reports of the round before an epoch, before a model is made of them: the round (4 bytes, big-endian),
+          :func:`reports_hash`
+kind 5    the draws of an epoch: the epoch (4 bytes, big-endian), its beacon (32 bytes), how many tokens were sold
+          (4 bytes, big-endian)
 ========  =====================================================================================================
 
 Each model's round is above that of the model before it. Otherwise a hub could show one device a model under a head that
@@ -197,9 +201,9 @@ def _over(node: Node, start: int, end: int) -> bytes:
 
 
 #: Kinds of entries. Others may come, and are not looked at.
-TERMS, MODEL, ISSUER_KEY = 1, 2, 3
-#: Bytes of an entry about an issuer's key.
-KEY_ENTRY = 1 + 4 + 32
+TERMS, MODEL, OFFER, REPORTS, BEACON = 1, 2, 3, 4, 5
+#: Bytes of the entries of these kinds, of which there is one for each number.
+NUMBERED = {OFFER: 1 + 4 + 32, REPORTS: 1 + 4 + 32, BEACON: 1 + 4 + 32 + 4}
 
 
 def model_data(model: bytes, best: bytes | None = None) -> bytes:
@@ -223,14 +227,40 @@ def hash_of(data: bytes) -> bytes:
     return data[:32] if round_of(data) is None else data[4:36]
 
 
-def key_entry(epoch: int, key: bytes) -> bytes:
-    """The entry about an issuer's key.
+def offer_entry(epoch: int, offer: bytes) -> bytes:
+    """The entry about an offer of tokens (:mod:`fedrank.deploy.oblivious.tokens`), as published."""
+    return bytes([OFFER]) + epoch.to_bytes(4, "big") + hashlib.sha256(offer).digest()
+
+
+def reports_entry(round_: int, reports: bytes) -> bytes:
+    """The entry about the reports of a round; ``reports`` is their :func:`reports_hash`."""
+    return bytes([REPORTS]) + round_.to_bytes(4, "big") + reports
+
+
+def reports_hash(reports: Iterable[tuple[int, bytes]]) -> bytes:
+    """Hash of a set of reports: SHA-256 over the number (8 bytes, big-endian) and the SHA-256 of each, by number."""
+    parts = [number.to_bytes(8, "big") + hashlib.sha256(message).digest() for number, message in sorted(reports)]
+    return hashlib.sha256(b"".join(parts)).digest()
+
+
+def beacon_entry(epoch: int, beacon: bytes, sales: int) -> bytes:
+    """The entry about the draws of an epoch.
 
     Args:
-        epoch: Number of the epoch whose tokens it signs.
-        key: The key, as published.
+        epoch: Number of the epoch.
+        beacon: Its beacon, 32 bytes.
+        sales: Tokens that were sold for it.
     """
-    return bytes([ISSUER_KEY]) + epoch.to_bytes(4, "big") + hashlib.sha256(key).digest()
+    return bytes([BEACON]) + epoch.to_bytes(4, "big") + beacon + sales.to_bytes(4, "big")
+
+
+def index_numbered(entries: Iterable[bytes]) -> dict[bytes, bytes] | None:
+    """Entries of the kinds in :data:`NUMBERED`, by kind and number (5 bytes); None where two of one contradict."""
+    found: dict[bytes, bytes] = {}
+    for entry in entries:
+        if entry[0] in NUMBERED and (len(entry) != NUMBERED[entry[0]] or found.setdefault(entry[:5], entry) != entry):
+            return None
+    return found
 
 
 def wrong_models(entries: Iterable[bytes], last: int | None = None) -> str:

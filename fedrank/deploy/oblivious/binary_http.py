@@ -157,8 +157,9 @@ class _Reader:
         return tuple(fields), sections[1]
 
 
-#: Bytes of every request inside an encapsulated one: the largest is a report with its token.
-REQUEST_LENGTH = 1024
+#: Bytes of every request inside an encapsulated one: the largest is a report with its token. An enrolment with a
+#: statement of the device's platform is longer, and has another length and path.
+REQUEST_LENGTH, STATEMENT_LENGTH = 1024, 16_384
 #: Answers are padded to a multiple of this; the largest but models, two issuer's keys, takes one.
 _UNIT = 2048
 #: What an answer has beside its body, at most.
@@ -183,7 +184,7 @@ def _multiple(length: int) -> int:
 
 
 #: Paths of a relay: reports wait for others, requests of other kinds a moment at most.
-REPORTS, OTHERS = "/report", "/others"
+REPORTS, OTHERS, STATEMENTS = "/report", "/others", "/statement"
 #: Why a relay sends reports back: too few came to be passed on among each other.
 TOO_FEW = "too-few"
 #: Longest time that a relay may keep a request, in seconds.

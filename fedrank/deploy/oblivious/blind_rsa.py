@@ -106,14 +106,16 @@ class Verifier:
         from cryptography.hazmat.primitives import hashes
         from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-        self._key: Any = rsa.RSAPublicNumbers(EXPONENT, key.n).public_key()
+        self._n, self._key = key.n, rsa.RSAPublicNumbers(EXPONENT, key.n).public_key()
         self._hash = hashes.SHA384()
         self._padding = padding.PSS(padding.MGF1(self._hash), _HASH)
 
     def accepts(self, message: bytes, signature: bytes) -> bool:
-        """True if a signature is one of this message."""
+        """True if a signature is one of this message: as long as the modulus, and as a number below it."""
         from cryptography.exceptions import InvalidSignature
 
+        if int.from_bytes(signature) >= self._n:  # a library that takes it modulo n would take it twice
+            return False
         try:
             self._key.verify(signature, message, self._padding, self._hash)
         except InvalidSignature:

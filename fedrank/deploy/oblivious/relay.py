@@ -1,9 +1,9 @@
 """An oblivious relay: it knows addresses and no content, and gives a hub content and no addresses (RFC 9458).
 
 Requests are encrypted to the hub's gateway. The relay collects them, shuffles them, and passes them on. It tells apart
-two kinds, by their path and by nothing else. Reports wait until as many are there as the terms promise, of different
+three kinds, by their path and by nothing else. Reports wait until as many are there as the terms promise, of different
 networks; if they do not come in time, all that wait are sent back, and come again. Others wait for company too, and go
-on without it.
+on without it; so do enrolments with a statement of the device's platform, which are longer than everything else.
 
 No address is written or logged. In memory are those of requests that wait, and for some minutes how many came from each
 network.
@@ -27,7 +27,14 @@ from fedrank.deploy.http.client import ClientResponse, PersistentClient
 from fedrank.deploy.http.guard import Guard, Rate, network_of
 from fedrank.deploy.http.origins import Origins, check_origins
 from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response, too_many
-from fedrank.deploy.oblivious.binary_http import LONGEST_BATCH, OTHERS, REPORTS, REQUEST_LENGTH
+from fedrank.deploy.oblivious.binary_http import (
+    LONGEST_BATCH,
+    OTHERS,
+    REPORTS,
+    REQUEST_LENGTH,
+    STATEMENT_LENGTH,
+    STATEMENTS,
+)
 from fedrank.deploy.oblivious.encapsulation import REQUEST_OVERHEAD, REQUEST_TYPE, RESPONSE_TYPE, public_key_in
 from fedrank.deploy.terms import LARGEST_MODEL
 
@@ -229,9 +236,14 @@ class RelayApp(HttpApp):
         self._about = self._about_with(configuration)
         reports = Batch(gateway, settings, settings.seconds, strict=True)
         others = Batch(gateway, settings, settings.company, strict=False)
-        for path, batch in ((REPORTS, reports), (OTHERS, others)):
-            most = REQUEST_LENGTH + REQUEST_OVERHEAD
-            self.add_routes({path: Route(path[1:], ("POST",), self._welcome, self._joining(batch), max_body=most)})
+        for path, batch, length in (
+            (REPORTS, reports, REQUEST_LENGTH),
+            (OTHERS, others, REQUEST_LENGTH),
+            (STATEMENTS, others, STATEMENT_LENGTH),
+        ):
+            most = length + REQUEST_OVERHEAD
+            joining = self._joining(batch, most)
+            self.add_routes({path: Route(path[1:], ("POST",), self._welcome, joining, max_body=most)})
         if settings.origins:
             self.origins = Origins(settings.origins, ("/",))  # all that a relay has is for devices
         get = ("GET", "HEAD")
@@ -253,9 +265,9 @@ class RelayApp(HttpApp):
         batch, seconds = self._settings.batch, self._settings.seconds
         return json_response(200, {"batch": batch, "seconds": seconds, "keys": configuration.hex()})
 
-    def _joining(self, batch: Batch) -> Callable[[HttpRequest], Awaitable[HttpResponse]]:
+    def _joining(self, batch: Batch, length: int) -> Callable[[HttpRequest], Awaitable[HttpResponse]]:
         async def join(request: HttpRequest) -> HttpResponse:
-            if len(request.body) != REQUEST_LENGTH + REQUEST_OVERHEAD:
+            if len(request.body) != length:
                 return REFUSALS["malformed"]
             answer = await batch.join(request.address, request.body)
             if answer.reason == "malformed":  # the gateway cannot open it: it may have another key by now

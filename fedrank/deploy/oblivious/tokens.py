@@ -1,7 +1,9 @@
 """Tokens that anyone can verify and no one can link: type 0x0002 of RFC 9578, with the forms of RFC 9577.
 
 A device draws a nonce and has a hub sign the token that holds it, blinded (:mod:`fedrank.deploy.oblivious.blind_rsa`).
-The challenge that a token answers is not sent: it follows from the hub's name and the epoch, alike for all devices.
+The challenge that a token answers is not sent: it follows from the hub's name, the epoch and the commitment to the
+epoch's secret (:class:`fedrank.deploy.draws.Beacon`), alike for all devices. What a hub publishes of an epoch, its
+*offer*, is the issuer's public key followed by that commitment, the SHA-256 of the secret.
 
 =====================  =====  ==========================================
 token, 354 bytes       bytes
@@ -23,9 +25,10 @@ import re
 import secrets
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from fedrank.core.errors import WireError
+from fedrank.deploy.draws import Beacon
 from fedrank.deploy.oblivious.blind_rsa import EXPONENT, PublicKey, blind, finalise
 
 #: The token type Blind RSA (2048-bit), in two bytes.
@@ -63,6 +66,16 @@ def decode_key(data: bytes) -> PublicKey:
     return PublicKey(n)
 
 
+def offer_of(key: bytes, commitment: bytes) -> bytes:
+    """The offer of an epoch, as published: the issuer's key and the SHA-256 of the epoch's secret."""
+    return key + commitment
+
+
+def parts_of(offer: bytes) -> tuple[bytes, bytes]:
+    """The inverse of :func:`offer_of`: key and commitment."""
+    return offer[:-HASH], offer[-HASH:]
+
+
 def challenge_of(issuer: str, context: bytes, origin: str = "") -> bytes:
     """A token challenge (RFC 9577, Section 2.1).
 
@@ -83,14 +96,15 @@ def challenge_of(issuer: str, context: bytes, origin: str = "") -> bytes:
     )
 
 
-def epoch_challenge(hub: str, epoch: int) -> bytes:
+def epoch_challenge(hub: str, epoch: int, commitment: bytes) -> bytes:
     """SHA-256 of the challenge that tokens of an epoch answer.
 
     Args:
         hub: Name of the hub, which is the issuer.
         epoch: Number of the epoch, below 2³².
+        commitment: SHA-256 of the epoch's secret: a token is good under no other.
     """
-    context = hashlib.sha256(b"fedrank-epoch" + epoch.to_bytes(4)).digest()
+    context = hashlib.sha256(b"fedrank-epoch" + epoch.to_bytes(4) + commitment).digest()
     return hashlib.sha256(challenge_of(hub, context)).digest()
 
 
@@ -171,12 +185,18 @@ def content_of(token: bytes) -> bytes:
 
 
 def spending_number(token: bytes) -> int:
-    """Number of a token when it is spent: 63 bits of a hash of its nonce and key.
+    """Number of a token when it is spent: 63 bits of a hash of its content without the signature.
 
-    Two tokens of honest devices have the same by a chance of 2⁻⁶³. Whoever looks for two that do can make both out of
-    their own nonces only, and then has two tokens of which one is worth nothing.
+    A content may have several signatures; they are one token. Two tokens of honest devices have the same number by a
+    chance of 2⁻⁶³. A buyer who looks for two that do finds them among nonces that they drew, and then has two tokens of
+    which one is worth nothing.
     """
     return int.from_bytes(hashlib.sha256(content_of(token)).digest()[:8]) >> 1
+
+
+def draw_key(number: int) -> bytes:
+    """The key of the draws of a token (:mod:`fedrank.deploy.draws`): its spending number, 8 bytes, big-endian."""
+    return number.to_bytes(8)
 
 
 def header_of(token: bytes) -> str:
@@ -197,14 +217,15 @@ def token_in(header: bytes | None) -> bytes | None:
 
 
 _TABLES = (
-    """CREATE TABLE IF NOT EXISTS token (
+    # Of versions before tokens drew; hubs of their kind are not spoken to any more.
+    "DROP TABLE IF EXISTS token",
+    "DROP TABLE IF EXISTS issuer",
+    """CREATE TABLE IF NOT EXISTS epoch_token (
     hub TEXT NOT NULL, epoch INTEGER NOT NULL,
-    key BLOB NOT NULL, content BLOB NOT NULL, inverse BLOB, request BLOB,
+    offer BLOB NOT NULL, content BLOB NOT NULL, inverse BLOB, request BLOB,
     token BLOB,     -- NULL: not bought yet, or, without a request, never
-    ripe REAL,      -- seconds since 1970 before which it is not shown
-    round INTEGER,  -- whose message it is shown with; NULL: none yet
+    beacon BLOB,    -- of its draws; NULL: not known yet
     PRIMARY KEY (hub, epoch))""",
-    "CREATE TABLE IF NOT EXISTS issuer (hub TEXT NOT NULL, epoch INTEGER NOT NULL, key BLOB, PRIMARY KEY (hub, epoch))",
 )
 
 
@@ -221,15 +242,38 @@ class DeviceFile(Protocol):
         ...
 
 
+class Held(NamedTuple):
+    """A token of a device; columns as in the table above."""
+
+    offer: bytes
+    content: bytes
+    inverse: bytes | None
+    request: bytes | None
+    token: bytes | None
+    beacon: bytes | None
+
+    @property
+    def pending(self) -> Asked | None:
+        """The request and its blinding; None: the token was bought, or never will be."""
+        if self.token is not None or self.request is None or self.inverse is None:
+            return None
+        return Asked(parts_of(self.offer)[0], self.content, self.inverse, self.request)
+
+    @property
+    def key(self) -> bytes:
+        """The key of its draws."""
+        return draw_key(spending_number(self.content + bytes(MODULUS)))
+
+
 class Wallet:
-    """A device's tokens, in its file: drawn, bought, and bound to a message before they are shown.
+    """A device's tokens, in its file: drawn, bought, and shown with the one report that they draw.
 
     Each step is on the disk before anything leaves that follows from it, so that a device which ends at any point goes
     on with the same bytes:
 
     *drawn*    nonce and blinding of an epoch's token; the same request is sent until it is answered
     *bought*   the answer made a token of it; what undoes the blinding is deleted
-    *bound*    the token belongs to the message of one round, and is shown with no other
+    *drawing*  the beacon that decides in which round of its epoch it is shown: with another it would be shown twice
 
     Call the methods with the device's lock held.
 
@@ -242,47 +286,32 @@ class Wallet:
         for table in _TABLES:
             outbox.execute(table)
 
-    def objection(self, hub: str, keys: dict[int, bytes]) -> str:
-        """Reason why published keys are not used; empty if they are those that were published before.
+    def find(self, hub: str, epoch: int) -> Held | None:
+        """The token of an epoch; None if none was drawn, so that the hub knows of none."""
+        rows = self._outbox.execute(
+            "SELECT offer, content, inverse, request, token, beacon FROM epoch_token WHERE (hub, epoch) = (?, ?)",
+            (hub, epoch),
+        )
+        return Held(*rows[0]) if rows else None
 
-        Args:
-            hub: Name of the hub.
-            keys: Keys by epoch, as the hub publishes them now.
-        """
-        with self._outbox.transaction():
-            for epoch, key in keys.items():
-                self._outbox.execute("INSERT OR IGNORE INTO issuer VALUES (?, ?, ?)", (hub, epoch, key))
-                ((known,),) = self._outbox.execute("SELECT key FROM issuer WHERE (hub, epoch) = (?, ?)", (hub, epoch))
-                if known != key:
-                    return f"the hub changed the key of the tokens of epoch {epoch}; none is bought or shown"
-        return ""
-
-    def wants(self, hub: str, epoch: int) -> bool:
-        """True if the token of an epoch is still to be bought."""
-        rows = self._rows("token IS NULL AND request IS NOT NULL", hub, epoch)
-        return bool(rows) or not self._rows("1", hub, epoch)
-
-    def begun(self, hub: str, epoch: int) -> bool:
-        """True if the token of an epoch was drawn, so that the hub may know of it."""
-        return bool(self._rows("1", hub, epoch))
-
-    def draw(self, hub: str, epoch: int, key: bytes) -> Asked:
-        """Request to the hub for a token: the same as before, or drawn now and written down.
+    def draw(self, hub: str, epoch: int, offer: bytes) -> Asked | None:
+        """Request to the hub for a token: the same as before, or drawn now and written down; None if it was bought.
 
         Raises:
-            WireError: The key is none.
+            WireError: The offer is none.
         """
         with self._outbox.transaction(durable=True):
-            if not self._rows("1", hub, epoch):
-                asked = ask_for(key, epoch_challenge(hub, epoch))
+            if self.find(hub, epoch) is None:  # another process of the device may have been faster
+                key, commitment = parts_of(offer)
+                asked = ask_for(key, epoch_challenge(hub, epoch, commitment))
                 self._outbox.execute(
-                    "INSERT INTO token (hub, epoch, key, content, inverse, request) VALUES (?, ?, ?, ?, ?, ?)",
-                    (hub, epoch, key, asked.content, asked.inverse, asked.request),
+                    "INSERT INTO epoch_token (hub, epoch, offer, content, inverse, request) VALUES (?, ?, ?, ?, ?, ?)",
+                    (hub, epoch, offer, asked.content, asked.inverse, asked.request),
                 )
-        ((key, content, inverse, request),) = self._rows("1", hub, epoch, "key, content, inverse, request")
-        return Asked(key, content, inverse, request)
+        held = self.find(hub, epoch)
+        return None if held is None else held.pending
 
-    def bought(self, hub: str, epoch: int, asked: Asked, response: bytes, ripe: float) -> bool:
+    def keep_bought(self, hub: str, epoch: int, asked: Asked, response: bytes) -> bool:
         """Make the token from the hub's answer; False if the answer makes none.
 
         Args:
@@ -290,56 +319,38 @@ class Wallet:
             epoch: Number of the epoch.
             asked: As :meth:`draw` returned it.
             response: The answer.
-            ripe: Seconds since 1970 before which the token is not shown.
         """
         try:
             token = asked.token(response)
         except WireError:
             return False
         self._outbox.execute(
-            "UPDATE token SET token = ?, ripe = ?, inverse = NULL, request = NULL WHERE (hub, epoch) = (?, ?)",
-            (token, ripe, hub, epoch),
+            "UPDATE epoch_token SET token = ?, inverse = NULL, request = NULL WHERE (hub, epoch) = (?, ?)",
+            (token, hub, epoch),
         )
         return True
 
     def give_up(self, hub: str, epoch: int) -> None:
-        """There will be no token of this epoch: the hub sold this device another."""
+        """There will be no token of this epoch: the hub sold this device another, or sells none any more."""
         self._outbox.execute(
-            "UPDATE token SET inverse = NULL, request = NULL WHERE (hub, epoch) = (?, ?)", (hub, epoch)
+            "UPDATE epoch_token SET inverse = NULL, request = NULL WHERE (hub, epoch) = (?, ?)", (hub, epoch)
         )
 
-    def spendable(self, hub: str, epoch: int, round_: int, now: float, longest: float) -> bytes | None:
-        """The token that may be shown with the message of a round; None if there is none.
-
-        Args:
-            hub: Name of the hub.
-            epoch: Epoch of the round.
-            round_: Number of the round.
-            now: Seconds since 1970.
-            longest: Longest time from buying a token to showing it that is ever drawn, in seconds.
-        """
-        rows = self._rows("token IS NOT NULL", hub, epoch, "token, ripe, round")
-        if not rows:
-            return None
-        token, ripe, bound = rows[0]
-        # One that seems to ripen later than any does was bought while the clock was ahead.
-        ripens = now < ripe <= now + longest
-        return None if ripens or bound not in (None, round_) else token
-
-    def bind(self, hub: str, epoch: int, round_: int) -> bool:
-        """Bind the epoch's token to the message of a round, in the caller's transaction; False if it cannot be."""
-        query = (
-            "UPDATE token SET round = ? WHERE (hub, epoch) = (?, ?) AND token IS NOT NULL AND coalesce(round, ?) = ?"
+    def take_beacon(self, hub: str, epoch: int, beacon: Beacon) -> str:
+        """Have a token draw by this from now on; the reason why it does not, empty if it does."""
+        held = self.find(hub, epoch)
+        if held is None:
+            return "there is no token of this epoch"
+        committed = epoch_challenge(hub, epoch, hashlib.sha256(beacon.secret).digest())
+        if held.content[2 + NONCE : 2 + NONCE + HASH] != committed:
+            return f"the hub shows another secret of epoch {epoch} than the one whose hash it published before"
+        if held.beacon not in (None, beacon.value):
+            return f"the hub changed what the tokens of epoch {epoch} draw by"
+        self._outbox.execute(
+            "UPDATE epoch_token SET beacon = ? WHERE (hub, epoch) = (?, ?)", (beacon.value, hub, epoch)
         )
-        self._outbox.execute(query, (round_, hub, epoch, round_, round_))
-        return bool(self._rows("round = " + str(int(round_)), hub, epoch))
+        return ""
 
     def forget(self, hub: str, before: int) -> None:
-        """Delete a hub's tokens and keys of epochs before this one."""
-        for table in ("token", "issuer"):
-            self._outbox.execute(f"DELETE FROM {table} WHERE hub = ? AND epoch < ?", (hub, before))
-
-    def _rows(self, where: str, hub: str, epoch: int, columns: str = "1") -> list[tuple]:
-        return self._outbox.execute(
-            f"SELECT {columns} FROM token WHERE (hub, epoch) = (?, ?) AND {where}", (hub, epoch)
-        )
+        """Delete a hub's tokens of epochs before this one."""
+        self._outbox.execute("DELETE FROM epoch_token WHERE hub = ? AND epoch < ?", (hub, before))

@@ -216,7 +216,7 @@ class FoltrES(RankingProtocol):
         return Interleaved() if self.privacy.one_number else AntitheticHalves()
 
     @override
-    def scheduled(self, bounds):
+    def choose_schedule(self, bounds):
         if not isinstance(self.privacy, PiecewiseNumber) or bounds.population is None:
             return None
         messages = bounds.population * bounds.times

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float32, Float64
+from jaxtyping import Bool, Float32, Float64, Int
 
 from fedrank import __version__
 from fedrank.core.errors import ConfigError, DataError
@@ -185,10 +185,9 @@ def learn_from_log(
     if len(chosen_queries) == len(queries):
         raise DataError(f"{name} has searches for {len(queries)} query; with {held_out:.0%} held out none is left.")
     unseen = np.isin(of_sessions, chosen_queries)
-    train, test = used.part(~unseen), used.part(unseen)
-    pairs = _Pairs(train, bias)
+    pairs, learnt = _Pairs(used, bias, chosen_queries), int((~unseen).sum())
     if not pairs.clicks.any():
-        raise DataError(f"{name} has no click in {train.n_sessions:,} sessions: nothing can be learnt from it.")
+        raise DataError(f"{name} has no click in {learnt:,} sessions: nothing can be learnt from it.")
     how = normalise
     if how == "auto":
         how = "none" if in_range(read.features) else "standard"
@@ -213,7 +212,8 @@ def learn_from_log(
     if compare:
         scores["best single feature"] = pairs.best_feature(x, dr)
         if is_installed("lightgbm"):
-            scores["LightGBM with positions"] = _trees(train, x)
+            scores["LightGBM with positions"] = _trees(used, ~unseen, x)
+    test = used.part(unseen)
     scores |= {label: row_scores(found, x, hidden[label]) for label, found in weights.items()}
     judge = OffPolicy(test, bias, model_of_attraction, measure)
     worths = {label: judge.judge(found) for label, found in scores.items()}
@@ -222,7 +222,7 @@ def learn_from_log(
         "fedrank": __version__,
         "protocol": "learn-from-log",
         "data": name,
-        "sessions": train.n_sessions,
+        "sessions": learnt,
         "position_bias": bias.theta[1:].tolist(),
         "privacy": None,
     }
@@ -234,7 +234,7 @@ def learn_from_log(
             f"The log cannot say what {', '.join(few)} would have been worth: fewer than {FEW:g} effective clicks. "
             "Take more sessions, or a larger share of the queries as held out."
         )
-    counts = train.n_sessions, test.n_sessions, read.left_out
+    counts = learnt, test.n_sessions, read.left_out
     return LearntFromLog(model, bias, rows, measure, chosen, *counts, warnings)
 
 
@@ -268,10 +268,13 @@ class _Pairs:
     Args:
         log: The sessions.
         bias: Position bias.
+        without: Queries whose sessions are not looked at.
     """
 
-    def __init__(self, log: ClickLog, bias: PositionBias):
+    def __init__(self, log: ClickLog, bias: PositionBias, without: Int[np.ndarray, " queries"] | tuple[()] = ()):
         shown, clicks = count_cells(log)
+        held = np.isin(log.query, without)
+        shown[held], clicks[held] = 0, 0
         self._cells = shown, clicks
         self._theta = bias.theta[: shown.shape[1]]
         self.shown, self.clicks = shown.sum(axis=1), clicks.sum(axis=1)
@@ -281,8 +284,7 @@ class _Pairs:
         queries = log.query[self._rows]
         self._starts = np.flatnonzero(np.concatenate([[True], queries[1:] != queries[:-1]]))
         self._lengths = np.diff(np.append(self._starts, len(queries)))
-        first = np.repeat(np.arange(len(self._starts)), self._lengths)
-        self._owner = first
+        self._owner = np.repeat(np.arange(len(self._starts)), self._lengths)
         # Sessions of a query, by its results: all of a query count alike, however long its lists are.
         sessions = np.bincount(log.query[log.pair[log.offsets[:-1]]], minlength=int(log.query.max()) + 1)
         self._times = sessions[queries].astype(np.float64)
@@ -384,11 +386,13 @@ def _least(loss: Callable[[np.ndarray], tuple[float, np.ndarray]], start: np.nda
         return minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS, "ftol": 1e-10}).x
 
 
-def _trees(log: ClickLog, x: Float32[np.ndarray, "pairs f"]) -> Float32[np.ndarray, " pairs"]:
+def _trees(
+    log: ClickLog, learnt: Bool[np.ndarray, " sessions"], x: Float32[np.ndarray, "pairs f"]
+) -> Float32[np.ndarray, " pairs"]:
     """Scores of LightGBM's lambdarank, which estimates position bias beside its trees, from clicks and positions."""
     import lightgbm
 
-    sessions = np.flatnonzero(np.maximum.reduceat(log.clicked, log.offsets[:-1]))[:_OF_TREES]
+    sessions = np.flatnonzero(np.maximum.reduceat(log.clicked, log.offsets[:-1]) & learnt)[:_OF_TREES]
     kept = np.zeros(log.n_sessions, bool)
     kept[sessions] = True
     part = log.part(kept)

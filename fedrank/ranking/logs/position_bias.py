@@ -65,6 +65,11 @@ class PositionBias:
         lost = np.flatnonzero(~self.usable[1:]) + 1
         wide = np.flatnonzero(self.usable & (self.error > WIDE))
         said = []
+        if self.source == "none":
+            said.append(
+                "Position bias was taken to be none: where users look less at lower results, the ranker repeats the "
+                "old one, and estimates favour it."
+            )
         if len(lost):
             said.append(
                 f"Position bias cannot be told from relevance at positions {_ranges(lost)}: no clicked result moved "

@@ -39,7 +39,7 @@ from fedrank.ranking.clicks.fit import Sessions
 pl: Any = OptionalModule("polars", "logs", "Reading a click log")
 
 #: Rows that are read at a time.
-_BATCH = 1_000_000
+_BATCH = 250_000
 #: A session with this many results, all clicked, is a bot's.
 _ALL_CLICKED = 5
 #: Places at most: they are kept in one byte.
@@ -118,9 +118,11 @@ class ClickLog:
         return self._rows(np.pad(usable, (0, max(self.depth + 1 - len(usable), 0)))[self.position])
 
     def _rows(self, rows: Bool[np.ndarray, " rows"]) -> ClickLog:
-        ends = np.concatenate([[0], np.cumsum(rows)])[self.offsets]
-        left = np.diff(ends) > 0
-        offsets = np.concatenate([ends[:-1][left], ends[-1:]])
+        if rows.all():
+            return self
+        counts = _count_rows_kept(rows, self.offsets)
+        left = counts > 0
+        offsets = np.concatenate([[0], np.cumsum(counts[left])])
         kept = (self.pair[rows], self.position[rows], self.clicked[rows], self.draw[left])
         return ClickLog(offsets, *kept, self.query, self.features, self.names, self.propensity, self.left_out)
 
@@ -308,7 +310,7 @@ class _Builder:
 
     def log(self) -> ClickLog:
         pairs, queries = _Numbers(), _Numbers()
-        parts: list[tuple[np.ndarray, ...]] = []
+        parts = tuple(_Growing(kind) for kind in (np.int32, np.uint8, bool, bool, np.uint64, np.uint64))
         keys: list[np.ndarray] = []
         query_of: list[np.ndarray] = []
         features: list[np.ndarray] = []
@@ -330,10 +332,12 @@ class _Builder:
             if self.beside is not None:
                 keys.append(pair_keys[fresh])
             starts, last = self._starts(rows, last)
-            parts.append((pair, rows["position"], rows["click"], starts, rows["session"][starts], rows["user"][starts]))
-        if not parts:
+            made = (pair, rows["position"], rows["click"], starts, rows["session"][starts], rows["user"][starts])
+            for column, values in zip(parts, made, strict=True):
+                column.extend(values)
+        if not len(parts[0].whole):
             raise DataError(f"{self.called} has no row that can be used: {self._said()}.")
-        offsets, pair, position, clicked, draw = self._assemble(parts)
+        offsets, pair, position, clicked, draw = self._assemble(tuple(column.whole for column in parts))
         query, table = np.concatenate(query_of), np.concatenate(features)
         names = self.names
         if self.beside is not None:
@@ -440,11 +444,10 @@ class _Builder:
             starts |= place <= np.concatenate([[last[1]], place[:-1]])
         return starts, (int(key[-1]), int(rows["position"][-1]))
 
-    def _assemble(self, parts: list[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:
+    def _assemble(self, columns: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
         """Offsets, pairs, positions, clicks and random numbers of the sessions, without what is left out."""
-        parts[0][3][0] = True
-        pair, position, clicked, starts, session, user = map(_join_parts, zip(*parts, strict=True))
-        parts.clear()
+        pair, position, clicked, starts, session, user = columns
+        starts[0] = True
         offsets = np.append(np.flatnonzero(starts), len(pair)).astype(np.int64)
         del starts
         if self.has_session and len(np.unique(session)) < len(session):  # rows of a session stand apart
@@ -512,8 +515,25 @@ def _feature_names(schema: Any, form: LogFormat, called: str) -> tuple[str, ...]
     )
 
 
-def _join_parts(parts: tuple[np.ndarray, ...]) -> np.ndarray:
-    return np.concatenate(parts)
+class _Growing:
+    """An array that grows at its end; a list of parts would stand in memory twice when it is joined."""
+
+    def __init__(self, kind: Any):
+        self._values, self._length = np.empty(1 << 20, kind), 0
+
+    def extend(self, values: np.ndarray) -> None:
+        end = self._length + len(values)
+        if end > len(self._values):
+            bigger = np.empty(max(2 * len(self._values), end), self._values.dtype)
+            bigger[: self._length] = self._values[: self._length]
+            self._values = bigger
+        self._values[self._length : end] = values
+        self._length = end
+
+    @property
+    def whole(self) -> np.ndarray:
+        """All values."""
+        return self._values[: self._length]
 
 
 def _hash(column: Any) -> UInt64[np.ndarray, " rows"]:
@@ -588,6 +608,16 @@ def _move(keys, values, table, numbers):
         while numbers[place] >= 0:
             place = (place + np.uint64(1)) & mask
         table[place], numbers[place] = keys[row], values[row]
+
+
+@njit(cache=True, nogil=True)
+def _count_rows_kept(rows, offsets):
+    """Kept rows of each session; NumPy's reduceat would copy all rows as whole numbers first."""
+    counts = np.zeros(len(offsets) - 1, np.int64)
+    for session in range(len(counts)):
+        for row in range(offsets[session], offsets[session + 1]):
+            counts[session] += rows[row]
+    return counts
 
 
 @njit(cache=True, nogil=True)

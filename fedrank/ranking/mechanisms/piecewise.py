@@ -59,14 +59,14 @@ class PiecewiseNumber(RewardMechanism):
 
     def __post_init__(self):
         super().__post_init__()
-        if not 0 < self.told <= 1 or self.channel not in ("open", "anonymous"):
+        if not 0 < self.effective_clip <= 1 or self.channel not in ("open", "anonymous"):
             raise ConfigError(
                 "privacy.clip must be in (0, 1] and privacy.channel 'open' or 'anonymous', got "
-                f"{self.told} and {self.channel!r}."
+                f"{self.effective_clip} and {self.channel!r}."
             )
 
     @property
-    def told(self) -> float:
+    def effective_clip(self) -> float:
         """The clip, also where none was given."""
         return clip_of((self.bounds or Bounds()).interactions) if self.clip is None else self.clip
 
@@ -109,7 +109,7 @@ class PiecewiseNumber(RewardMechanism):
 
     @override
     def terms(self):
-        member = {"inside": self.mechanism.inside, "outside": self.mechanism.outside, "clip": self.told}
+        member = {"inside": self.mechanism.inside, "outside": self.mechanism.outside, "clip": self.effective_clip}
         return {"mechanism": self.name, "p": 1.0, "epsilon": self.epsilon_message, **member}
 
     @property
@@ -134,16 +134,16 @@ class PiecewiseNumber(RewardMechanism):
         if self.channel == "open":
             return (self.epsilon_user or 0.0) / bounds.times
         epsilon, delta = (self.epsilon_user or 0.0) / bounds.times, self.delta / bounds.times
-        return local_epsilon(epsilon, bounds.clients or 1, delta, at_ends_of(self.told))
+        return local_epsilon(epsilon, bounds.clients or 1, delta, at_ends_of(self.effective_clip))
 
     @functools.cached_property
     def mechanism(self) -> Piecewise:
         """The member of the family that privatises the number of a message."""
-        return self.member or best_clipped(self.epsilon_message, self.told)
+        return self.member or best_clipped(self.epsilon_message, self.effective_clip)
 
     @override
     def clicks_to_reply(self, metric, per_half, antithetic):
-        return ClicksToReply(metric, per_half, antithetic, piecewise=self.mechanism, clip=self.told)
+        return ClicksToReply(metric, per_half, antithetic, piecewise=self.mechanism, clip=self.effective_clip)
 
     @override
     def differences(self, to_reply, replies, arrived):
@@ -162,7 +162,9 @@ class PiecewiseNumber(RewardMechanism):
         bounds = self.bounds or Bounds()
         times = bounds.participations or (None if bounds.population is None else 1)
         hidden = None if self.channel == "open" else Anonymity(bounds.clients or 1, self.delta)
-        return piecewise_account.account(self.mechanism, interactions, rounds, delta, times, hidden, self.told)
+        return piecewise_account.account(
+            self.mechanism, interactions, rounds, delta, times, hidden, self.effective_clip
+        )
 
     @classmethod
     @override

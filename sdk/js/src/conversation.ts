@@ -2,7 +2,7 @@
 
 import { Backoff, LONGEST_WAIT, monotonic } from "./backoff.js";
 import { type HubClient, Refusal } from "./connection.js";
-import { partIn } from "./draws.js";
+import { type Draw, ownDraw, partIn } from "./draws.js";
 import { NoAnswer } from "./errors.js";
 import * as k from "./kept.js";
 import { objection as objectionOfLog } from "./log.js";
@@ -181,7 +181,7 @@ export class Conversation {
     this.#purse = null;
     if (token === null || !terms) return null;
     if (!hub.relay && !terms.tokens) return null;
-    const purse = new Purse(memory, hub, terms, Refusal, (key) => this.#objection(terms, [], key));
+    const purse = new Purse(memory, hub, terms, Refusal, (entry) => this.#objection(terms, [], entry));
     const why = await purse.buy(token);
     if (typeof why !== "string") return why;
     if (why) return this.#later("RETRY", why, LONGEST_WAIT);
@@ -199,7 +199,7 @@ export class Conversation {
       const known = kept.modelOf === token;
       return [known, known && memory.round ? kept.tag : null] as const;
     });
-    if (purse && memory.round && purse.tag === tag && purse.over === memory.over) return null;
+    if (purse && !purse.late && memory.round && purse.tag === tag && purse.over === memory.over) return null;
     // With tokens, everybody asks alike: without one, and without a word about the model before.
     const given = await (purse ? this.hub.model("", terms, null) : this.hub.model(token, terms, tag));
     if (given instanceof Refusal) return given;
@@ -207,13 +207,20 @@ export class Conversation {
     let part: number | null = null;
     let best: Bytes | null = null;
     if (body) {
-      if (terms.due < 1 || terms.drawn_seeds || terms.checks) {
-        const drawn = await partIn(terms, token, body, known, () => this.hub.model(token, terms, null, "best"));
+      const { round } = decodeModel(terms, body);
+      const drawing = await purse?.drawing(round);
+      if (purse && drawing === undefined) return this.#told("STALE", pauseBelow(2), "an epoch began in this moment");
+      if (purse || terms.due < 1 || terms.drawn_seeds || terms.checks) {
+        const mine = drawing && drawing.round === round ? drawing : null;
+        const draw: Draw | null = purse ? mine : await ownDraw(token, body);
+        const ask = () => this.hub.model(purse ? "" : token, terms, null, "best");
+        const drawn = await partIn(terms, draw, body, known || !!purse, ask);
         if (drawn instanceof Refusal) return drawn;
         [part, best] = drawn;
       }
-      const why = await this.#objection(terms, best ? [body, best] : [body]);
+      let why = await this.#objection(terms, best ? [body, best] : [body], drawing?.entry);
       if (why instanceof Refusal) return why;
+      if (!why && purse && drawing) why = await purse.take(drawing);
       if (why) {
         memory.complain(`the hub's newest model is not used: ${why}`);
         return this.#later("UNPROVEN", why);
@@ -231,11 +238,11 @@ export class Conversation {
     return null;
   }
 
-  /** Why models, or a key of tokens, are not used; empty if the hub's log proves them. */
-  async #objection(terms: Terms, messages: readonly Bytes[], key?: readonly [number, Bytes]): Promise<string | Refusal> {
+  /** Why models, or what is said about tokens, are not used; empty if the hub's log proves them. */
+  async #objection(terms: Terms, messages: readonly Bytes[], entry?: Bytes): Promise<string | Refusal> {
     const { memory, hub, trust } = this;
     if (!terms.log) return trust.keys.length ? "its terms have no log, and the app asks for witnesses" : "";
-    return objectionOfLog({ memory, hub, trust, terms, Refusal, termsOf, changes }, messages, key);
+    return objectionOfLog({ memory, hub, trust, terms, Refusal, termsOf, changes }, messages, entry);
   }
 
   async #report(): Promise<Synced | Refusal | null> {

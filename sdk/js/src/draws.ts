@@ -1,6 +1,6 @@
 /**
  * What a device draws, and its hub can draw again: whether it is due in a round, whether it compares two models,
- * and what it tries (12.3 to 12.8 of the wire format).
+ * and what it tries (11.12 and 12.3 to 12.8 of the wire format).
  */
 
 import type { Refusal } from "./connection.js";
@@ -8,14 +8,25 @@ import type { Bytes } from "./oblivious/bytes.js";
 import type { Terms } from "./terms.js";
 
 const utf8 = (text: string) => new TextEncoder().encode(text);
-const sha = (bytes: Bytes) => crypto.subtle.digest("SHA-256", bytes);
+const sha = async (bytes: Bytes): Promise<Bytes> => new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+
+/** What decides: a key that belongs to the token which is shown, and what was not known when the device got it. */
+export interface Draw {
+  readonly key: Bytes;
+  readonly beacon: Bytes;
+}
+
+/** What decides on a device that shows its own token, in a model's round. */
+export async function ownDraw(token: string, model: Bytes): Promise<Draw> {
+  return { key: await sha(utf8(token)), beacon: await sha(model) };
+}
 
 /** The word of a draw: the first four bytes of the HMAC of purpose and beacon, little-endian. */
-export async function word(token: string, purpose: string, model: Bytes): Promise<number> {
+export async function word({ key, beacon }: Draw, purpose: string): Promise<number> {
   const hmac = { name: "HMAC", hash: "SHA-256" };
-  const key = await crypto.subtle.importKey("raw", await sha(utf8(token)), hmac, false, ["sign"]);
-  const message = new Uint8Array([...utf8(purpose), ...new Uint8Array(await sha(model))]);
-  return new DataView(await crypto.subtle.sign("HMAC", key, message)).getUint32(0, true);
+  const made = await crypto.subtle.importKey("raw", key, hmac, false, ["sign"]);
+  const message = new Uint8Array([...utf8(purpose), ...beacon]);
+  return new DataView(await crypto.subtle.sign("HMAC", made, message)).getUint32(0, true);
 }
 
 /** What a device does in a round. */
@@ -29,20 +40,21 @@ export type Part = readonly [
 /**
  * What a device does in a round.
  *
+ * @param draw What decides; null: the device takes no part.
  * @param model The round's model message.
- * @param known The device has fetched a model with this token before.
+ * @param known The device had its token before it could know what decides.
  * @param askBest Asks for the best model; a refusal other than that there is none comes back.
  */
 export async function partIn(
   terms: Terms,
-  token: string,
+  draw: Draw | null,
   model: Bytes,
   known: boolean,
   askBest: () => Promise<readonly [Bytes | null, ...unknown[]] | Refusal>,
 ): Promise<Part | Refusal> {
   const drawn = async (purpose: string, share: number) =>
-    share >= 1 || (share > 0 && (await word(token, purpose, model)) < Math.max(1, Math.floor(share * 2 ** 32)));
-  if ((terms.due < 1 || terms.drawn_seeds) && !known) return [-1, null];
+    share >= 1 || (share > 0 && (await word(draw!, purpose)) < Math.max(1, Math.floor(share * 2 ** 32)));
+  if (!draw || ((terms.due < 1 || terms.drawn_seeds) && !known)) return [-1, null];
   if (!(await drawn("fedrank/due", terms.due))) return [-1, null];
   if (known && (await drawn("fedrank/check", terms.checks))) {
     const given = await askBest();
@@ -51,9 +63,9 @@ export async function partIn(
     } else {
       const best = given[0]!;
       if (best.slice(5).some((byte, i) => byte !== model[5 + i])) {
-        return [new DataView(await sha(best.slice(5))).getUint32(0, true), best];
+        return [new DataView((await sha(best.slice(5))).buffer).getUint32(0, true), best];
       }
     }
   }
-  return [terms.drawn_seeds ? await word(token, "fedrank/seed", model) : null, null];
+  return [terms.drawn_seeds ? await word(draw, "fedrank/seed") : null, null];
 }

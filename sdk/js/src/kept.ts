@@ -54,19 +54,19 @@ export interface Head {
 
 /** A token of an epoch; what was asked for is gone when it was bought, and when it cannot be. */
 interface Token {
+  /** What the hub published of its epoch. */
+  readonly offer: Bytes;
   asked: Asked | null;
   /** Null: not bought yet or, without what was asked for, never. */
   token: Bytes | null;
-  /** Milliseconds since 1970 before which it is not shown. */
-  ripe: number;
-  /** Whose message it is shown with; null: none yet. */
+  /** What it draws by, and the round with whose message it is shown; null: not known yet. */
+  beacon: Bytes | null;
   round: number | null;
 }
 
-/** Tokens and the keys that they are bought with, by the name of the hub and the epoch. */
+/** Tokens by the name of the hub and the epoch. */
 export interface KeptPurse {
   readonly tokens: Record<string, Token>;
-  readonly issuers: Record<string, Bytes>;
 }
 
 /** All that is kept. */
@@ -103,7 +103,7 @@ export interface Kept {
   /** By hub, the newest head of its log that was checked, and heads that cannot both be true. */
   heads?: Record<string, Head>;
   conflicts?: Record<string, readonly [string, string]>;
-  /** Tokens that are bought or spent, and the keys that they are bought with. */
+  /** Tokens that are bought or spent. */
   purse?: KeptPurse;
 }
 

@@ -31,7 +31,9 @@ const LOG = 65_536;
 
 /** Whether an entry about a model says its round. */
 const says = ({ length }: Bytes): boolean => length === 37 || length === 69;
-/** The round in an entry about a model, or the epoch in one about a key. */
+/** Bytes of entries of which there is one for each number, by their kind. */
+const NUMBERED: Record<number, number> = { 3: 37, 4: 37, 5: 41 };
+/** The round in an entry about a model, or the epoch in one about tokens. */
 const numberIn = (entry: Bytes): number => new DataView(entry.buffer).getUint32(1);
 
 const utf8 = (text: string): Bytes => new TextEncoder().encode(text);
@@ -130,7 +132,7 @@ async function verified(key: Bytes, signature: Bytes, text: string): Promise<boo
  * @param now Seconds since 1970.
  * @param messages The model message that came and, if it is used, that of the best model; none of them if only a key is
  *   asked about.
- * @param tokens An epoch and the key that its tokens are to be bought with.
+ * @param entry An entry about tokens that the tail has to have.
  * @returns The head; null: it is to be asked for with a proof from the size that was seen.
  * @throws Error Something is wrong.
  */
@@ -142,7 +144,7 @@ export async function check(
   trust: Trust,
   now: number,
   messages: readonly Bytes[],
-  tokens?: readonly [number, Bytes],
+  entry?: Bytes,
 ): Promise<Head | null> {
   const listed = (name: string, most: number): Bytes[] => {
     const list = given[name] ?? [];
@@ -250,16 +252,19 @@ export async function check(
   let named = messages.length ? hex(messages[0].slice(1, 5).reverse()) : "";
   for (const message of messages) named += hex(await sha(message));
   if (data.slice(0, named.length) !== named) throw new Unproven("the newest model in the log is another");
-  // The keys of tokens: an epoch has one.
-  const keys = new Map<number, string>();
-  for (const entry of entries.filter(([kind]) => kind === 3)) {
-    const epoch = entry.length === 37 ? numberIn(entry) : -1;
-    const key = hex(entry.slice(5));
-    if (epoch < 0 || (keys.get(epoch) ?? key) !== key) throw new Unproven("the log has two keys of the tokens of one epoch");
-    keys.set(epoch, key);
+  // Offers of tokens, reports before an epoch, draws: one for each number.
+  const numbered = new Map<string, string>();
+  for (const one of entries) {
+    const size = NUMBERED[one[0]];
+    if (!size) continue;
+    const [name, data] = [hex(one.slice(0, 5)), hex(one)];
+    if (one.length !== size || (numbered.get(name) ?? data) !== data) {
+      throw new Unproven("the log has two keys or two draws of the tokens of one epoch");
+    }
+    numbered.set(name, data);
   }
-  if (tokens && keys.get(tokens[0]) !== hex(await sha(tokens[1]))) {
-    throw new Unproven(`the log has no such key of the tokens of epoch ${tokens[0]}`);
+  if (entry && numbered.get(hex(entry.slice(0, 5))) !== hex(entry)) {
+    throw new Unproven(`the log does not say that of the tokens of epoch ${numberIn(entry)}`);
   }
   return { size, root, note, model: data };
 }
@@ -276,15 +281,16 @@ export interface Asking {
 }
 
 /**
- * Why models, or a key of tokens, are not used; empty if the hub's log proves them. The head that was checked is kept.
+ * Why models, or what is said about tokens, are not used; empty if the hub's log proves them. The head that was checked
+ * is kept.
  *
  * @param messages As of `check`.
- * @param key As `tokens` of `check`.
+ * @param entry As of `check`.
  */
 export async function objection(
   { memory, hub, trust, terms, Refusal, termsOf, changes }: Asking,
   messages: readonly Bytes[],
-  key?: readonly [number, Bytes],
+  entry?: Bytes,
 ): Promise<string | Refusal> {
   const name = terms.hub;
   const seen = await memory.change(({ heads }) => heads?.[name] ?? null);
@@ -299,7 +305,7 @@ export async function objection(
     if (answer.status !== 200) return Refusal.of("log", answer);
     try {
       const given = JSON.parse(new TextDecoder().decode(answer.body));
-      const head = await check(given, terms, agreed, seen, trust, Date.now() / 1000, messages, key);
+      const head = await check(given, terms, agreed, seen, trust, Date.now() / 1000, messages, entry);
       if (!head) continue;
       await memory.change((kept) => {
         const heads = (kept.heads ??= {});

@@ -10,7 +10,9 @@ import type { Terms } from "./terms.js";
 
 /** Longest time that a relay may keep a request, in seconds. */
 const LONGEST_BATCH = 60;
-/** Bytes of every request before it is encrypted, and what an answer has beside its body at most, padding included. */
+/** Bytes of an enrolment with a statement of the platform before it is encrypted. */
+const STATEMENT = 16_384;
+/** Bytes of every other request, and what an answer has beside its body at most, padding included. */
 const REQUEST = 1024;
 const AROUND = 32_768;
 
@@ -63,10 +65,12 @@ export async function through(
   limit: number,
 ): Promise<Response> {
   const fields = Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value] as const);
-  const inner = encodeRequest(method, path, fields, (body as Bytes | null) ?? text(""), REQUEST);
+  const stated = path === "/v1/enrol" && body;
+  const inner = encodeRequest(method, path, fields, (body as Bytes | null) ?? text(""), stated ? STATEMENT : REQUEST);
   const sent = await encapsulate(hub.gateway ?? (await told(hub)).key, inner);
   // Reports wait for others, requests of other kinds a moment at most.
-  const response = await fetch(hub.relay + (path.startsWith("/v1/report/") ? "/report" : "/others"), {
+  const lane = path.startsWith("/v1/report/") ? "/report" : stated ? "/statement" : "/others";
+  const response = await fetch(hub.relay + lane, {
     ...QUIET,
     method: "POST",
     headers: { "Content-Type": "message/ohttp-req" },

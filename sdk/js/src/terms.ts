@@ -37,6 +37,8 @@ export interface Terms {
   readonly checks: number;
   /** Rounds for which a device has a blind token; 0: it reports with its own. */
   readonly tokens: number;
+  /** Fewest tokens that an epoch sells; with fewer nobody reports in it. */
+  readonly least_sales: number;
   /** Fewest reports that a relay passes on together, and the key that requests through it are encrypted to. */
   readonly batch: number;
   readonly gateway: string;
@@ -47,7 +49,7 @@ export interface Terms {
 /** Names of terms by their type. */
 const TYPES: Record<string, string> = {
   string: "protocol hub ranker reward mechanism gateway log",
-  integer: "wire n_features hidden reward_values depth interactions inside outside participations tokens batch",
+  integer: "wire n_features hidden reward_values depth interactions inside outside participations tokens least_sales batch",
   number: "sigma p epsilon clip due checks",
   boolean: "interleaved drawn_seeds",
 };
@@ -56,7 +58,7 @@ const NULLABLE = ["reward_values", "epsilon", "participations"];
 /** What terms mean that are not there; the others have to be. */
 const ABSENT = {
   ...{ inside: 0, outside: 0, clip: 1, interleaved: false, participations: null, due: 1, drawn_seeds: false },
-  ...{ checks: 0, tokens: 0, batch: 0, gateway: "", log: "" },
+  ...{ checks: 0, tokens: 0, least_sales: 1, batch: 0, gateway: "", log: "" },
 };
 /** Largest model that is taken, in weights: 4 MB. */
 const LARGEST_MODEL = 1_000_000;
@@ -97,12 +99,12 @@ function inRange(t: Terms): boolean {
   const piecewise = mechanism === "piecewise";
   return (
     t.protocol === "foltr-es" &&
-    t.wire === (draws(t) || tokens ? 2 : 1) &&
+    t.wire === (tokens ? 3 : draws(t) ? 2 : 1) &&
     between(t.due, 2 ** -32, 1) &&
     between(checks, 0, 1) &&
     between(tokens, 0, 1e6) &&
     between(batch, 0, tokens && 1e5) &&
-    !(tokens && (draws(t) || checks)) &&
+    between(t.least_sales, 1, tokens ? 1e8 : 1) &&
     !batch === !gateway &&
     /^[0-9a-f]{32}$/.test(t.hub) &&
     KEY.test(gateway) &&
@@ -135,6 +137,9 @@ const KEY = /^([0-9a-f]{64})?$/;
 
 /** Whether draws decide what a device reports. */
 const draws = (t: Terms) => t.drawn_seeds || t.due < 1;
+
+/** Epoch of a round, with tokens: round 0 is epoch 0, which has none; each later epoch is as many rounds as the terms say. */
+export const epochOf = (t: Terms, round: number): number => Math.ceil(round / t.tokens);
 
 const noiseFits = (terms: Terms) => (40 * largest(terms)) / terms.epsilon! < 2 ** 30;
 

@@ -1,48 +1,72 @@
 /**
- * A device's blind tokens: drawn, bought, and bound to a message before they are shown (section 11 of the wire format).
+ * A device's blind tokens: drawn, bought an epoch ahead, and shown with the one report that they draw (section 11 of the
+ * wire format).
  *
  * Each step is kept before anything leaves that follows from it, so that a page which ends at any point goes on with the same bytes: *drawn*,
  * nonce and blinding of an epoch's token; *bought*, the answer made a token of it, and what undoes the blinding is
- * deleted; *bound*, it belongs to the message of one round, and is shown with no other.
+ * deleted; *drawing*, it is known by what it draws the round in which it is shown.
  */
 
 import type { HubClient, Refusal } from "./connection.js";
+import { type Draw, word } from "./draws.js";
 import type { Kept } from "./kept.js";
 import type { Memory } from "./memory.js";
-import { type Bytes, equal, fromBase64url } from "./oblivious/bytes.js";
-import { type Asked, askFor, epochChallenge, headerOf, tokenOf } from "./oblivious/tokens.js";
+import { type Bytes, concat, equal, fromBase64url, text } from "./oblivious/bytes.js";
+import { type Asked, askFor, contentOf, drawKey, epochChallenge, four, headerOf, sha256, tokenOf } from "./oblivious/tokens.js";
 import { objection as objectionOfRelay } from "./relay.js";
-import type { Terms } from "./terms.js";
+import { epochOf, type Terms } from "./terms.js";
 import { pauseBelow } from "./words.js";
 
 /** Probability with which a synchronisation buys the token of the next epoch. */
 const AHEAD = 0.5;
-/** Longest time for which a token of this epoch that came through a relay is not shown, in milliseconds. */
-const RIPENS = 60_000;
 /** Longest answer about tokens, in bytes. */
 const LONGEST = 4096;
+/** Bytes of the hash that follows the issuer's key in an offer. */
+const HASH = 32;
+
+/** What the tokens of an epoch draw by. */
+interface Beacon {
+  readonly secret: Bytes;
+  readonly reports: Bytes;
+  readonly sales: number;
+}
+
+/** What decides on the part of a token in its epoch. */
+export interface Drawing extends Draw {
+  readonly epoch: number;
+  /** The round that it is for. */
+  readonly round: number;
+  /** The hub had committed to it. */
+  readonly committed: boolean;
+  /** Entry of the log that has to say so. */
+  readonly entry: Bytes;
+}
 
 /** The tokens of one synchronisation. */
 export class Purse {
   /** Entity tag of the hub's model, and whether training is over. */
   tag = "";
   over = false;
+  /** A token of the open epoch has come: what the device does with the model depends on it. */
+  late = false;
   #bought = false;
+  #round = 0;
+  #beacon: Beacon | null = null;
 
   /**
    * @param Refused What a request comes to that says nothing.
-   * @param objection Why a key of an epoch is not used; empty if the hub's log has it.
+   * @param objection Why an entry of the hub's log about tokens is not used; empty if the log has it.
    */
   constructor(
     private readonly memory: Memory,
     private readonly hub: HubClient,
     private readonly terms: Terms,
     private readonly Refused: typeof Refusal,
-    private readonly objection: (key: readonly [number, Bytes]) => Promise<string | Refusal>,
+    private readonly objection: (entry: Bytes) => Promise<string | Refusal>,
   ) {}
 
   /**
-   * Look at the relay, where there is one, and buy a token of this epoch or the next, at most one a synchronisation.
+   * Look at the relay, where there is one, and buy a token of the next epoch, at most one a synchronisation.
    *
    * @returns Why nothing more is asked for now; empty if all is well.
    */
@@ -58,98 +82,129 @@ export class Purse {
     }
     const answer = await hub.ask("GET", "/v1/tokens", "", LONGEST);
     if (answer.status !== 200) return Refused.of("tokens", answer);
-    const keys = new Map<number, Bytes>();
+    let offer: Bytes | null = null;
     let now = 0;
     try {
-      const given = JSON.parse(new TextDecoder().decode(answer.body));
-      now = Math.floor(given.round / terms.tokens);
-      // Keys of other epochs are no business of a device, and would fill its store.
-      for (const epoch of [now, now + 1]) if (epoch in given.keys) keys.set(epoch, fromBase64url(given.keys[epoch]));
-      this.tag = String(given.etag);
-      this.over = given.state === "done";
-      if (!(given.round >= 0 && given.round < 2 ** 32)) throw new RangeError();
+      const { round, state, etag, epoch, offer: sold, beacon } = JSON.parse(new TextDecoder().decode(answer.body));
+      if (!(Number.isInteger(round) && round >= 0 && round < 2 ** 32)) throw new RangeError();
+      this.#round = round;
+      now = epochOf(terms, round);
+      if (epoch === now + 1) offer = fromBase64url(sold);
+      this.tag = String(etag);
+      this.over = state === "done" || state === "halted";
+      if (beacon) {
+        const [secret, reports] = [fromBase64url(beacon.secret), fromBase64url(beacon.reports)];
+        if (secret.length !== HASH || reports.length !== HASH || !(beacon.sales >>> 0 === beacon.sales)) throw new RangeError();
+        this.#beacon = { secret, reports, sales: beacon.sales };
+      }
     } catch {
       return new Refused("tokens: the hub's answer cannot be read");
     }
-    const wanted = await memory.change((kept) => this.#wanted(kept, now, keys));
-    if (typeof wanted !== "number") {
+    const wanted = await memory.change((kept) => this.#wanted(kept, now, offer));
+    if (typeof wanted === "string") {
       if (wanted) memory.complain(wanted);
       return wanted;
     }
-    const key = keys.get(wanted)!;
-    const why = await this.objection([wanted, key]);
-    if (typeof why !== "string") return why;
-    if (why) {
-      memory.complain(`no token is bought: ${why}`); // one that was made for this device would mark its token
-      return "";
+    const epoch = wanted ? now : now + 1;
+    let asked = wanted;
+    if (!asked) {
+      const why = await this.objection(concat(Uint8Array.of(3), four(epoch), await sha256(offer!)));
+      if (typeof why !== "string") return why;
+      if (why) {
+        memory.complain(`no token is bought: ${why}`); // one that was made for this device would mark its token
+        return "";
+      }
+      if (hub.sized) return "";
+      const drawn = await askFor(offer!.slice(0, -HASH), await epochChallenge(terms.hub, epoch, offer!.slice(-HASH)));
+      if (!drawn) return new Refused("tokens: the hub's key is none");
+      asked = await memory.change((kept) => {
+        const { tokens } = (kept.purse ??= { tokens: {} });
+        // Another page may have drawn one: this device has one an epoch.
+        return (tokens[this.#name(epoch)] ??= { offer: offer!, asked: drawn, token: null, beacon: null, round: null }).asked;
+      });
+      if (!asked) return "";
     }
-    if (hub.sized) return "";
-    const drawn = await askFor(key, await epochChallenge(terms.hub, wanted));
-    if (!drawn) return new Refused("tokens: the hub's key is none");
-    const asked = await memory.change((kept) => {
-      const { tokens } = (kept.purse ??= { tokens: {}, issuers: {} });
-      // Another page may have drawn one: this device has one an epoch.
-      return (tokens[this.#name(wanted)] ??= { asked: drawn, token: null, ripe: 0, round: null }).asked;
-    });
-    if (!asked) return "";
-    const sold = await hub.ask("POST", `/v1/token/${wanted}`, token, LONGEST, {}, asked.request);
+    const sold = await hub.ask("POST", `/v1/token/${epoch}`, token, LONGEST, {}, asked.request);
     this.#bought = true;
-    if (sold.reason === "other-purchase") {
-      memory.complain("the hub sold this device another token of this epoch; it does not report");
-      await this.#keep(wanted, asked, null, 0);
+    const other = sold.reason === "other-purchase";
+    if (other) memory.complain("the hub sold this device another token of this epoch; it does not report");
+    if (other || sold.reason === "wrong-epoch") {
+      if (other || epoch === now) await this.#keep(epoch, asked, null);
       return "";
     }
-    if (sold.status !== 200) return sold.reason === "wrong-epoch" ? "" : Refused.of("token", sold);
+    if (sold.status !== 200) return Refused.of("token", sold);
     const bought = await tokenOf(asked, sold.body);
     if (!bought) return new Refused("token: the hub's answer makes no token");
-    // A token of this epoch is bought when a report may be waiting for it: some time lies between the two.
-    await this.#keep(wanted, asked, bought, hub.relay && wanted === now ? Date.now() + pauseBelow(RIPENS) : 0);
+    await this.#keep(epoch, asked, bought);
+    this.late = epoch === now;
     return "";
   }
 
-  /** The header that shows the token of a round's message, which it belongs to from now on; null: there is none now. */
+  /** What decides in a round; null: this device has no token for it; undefined: an epoch began in this moment. */
+  async drawing(round: number): Promise<Drawing | null | undefined> {
+    const { terms } = this;
+    const epoch = epochOf(terms, round);
+    if (epoch !== epochOf(terms, this.#round)) return undefined;
+    const beacon = this.#beacon;
+    const token = await this.memory.change((kept) => kept.purse?.tokens[this.#name(epoch)]?.token);
+    if (!token || !beacon || beacon.sales < terms.least_sales) return null;
+    const { secret, reports, sales } = beacon;
+    const challenge = await epochChallenge(terms.hub, epoch, await sha256(secret));
+    const draw = { key: await drawKey(token), beacon: await sha256(concat(text("fedrank/beacon"), secret, reports)) };
+    const turn = Math.floor(((await word(draw, "fedrank/round")) * terms.tokens) / 2 ** 32);
+    return {
+      ...draw,
+      epoch,
+      round: (epoch - 1) * terms.tokens + 1 + turn,
+      committed: equal(contentOf(token).slice(34, 66), challenge),
+      entry: concat(Uint8Array.of(5), four(epoch), draw.beacon, four(sales)),
+    };
+  }
+
+  /** Have a token draw by what the log has; why it does not, empty if it does. */
+  take({ epoch, round, beacon, committed }: Drawing): Promise<string> {
+    return this.memory.change((kept) => {
+      const one = kept.purse?.tokens[this.#name(epoch)];
+      if (!committed || !one) return `the hub shows another secret of epoch ${epoch} than it committed to`;
+      if (one.beacon && !equal(one.beacon, beacon)) return `the hub changed what the tokens of epoch ${epoch} draw by`;
+      Object.assign(one, { beacon, round });
+      return "";
+    });
+  }
+
+  /** The header that shows the token of a round's message; null: there is none now. */
   shown(kept: Kept, round: number): string | null {
-    const one = kept.purse?.tokens[this.#name(Math.floor(round / this.terms.tokens))];
+    const one = kept.purse?.tokens[this.#name(epochOf(this.terms, round))];
     // Whoever sees a purchase and a report together, or a size of the log and a report, may think that they belong
-    // together.
-    if (this.#bought || this.hub.sized || !one?.token || (one.round ?? round) !== round) return null;
-    const left = one.ripe - Date.now();
-    if (left > 0 && left <= RIPENS) return null; // longer than any: it was bought while the clock was ahead
-    one.round = round;
-    return headerOf(one.token);
+    // together. With any other report of its epoch a token would tell that both are of one device.
+    return this.#bought || this.hub.sized || !one?.token || one.round !== round ? null : headerOf(one.token);
   }
 
   #name(epoch: number): string {
     return `${this.terms.hub} ${epoch}`;
   }
 
-  /** The epoch whose token is to be bought; as text, why none is, empty where there is none to buy. */
-  #wanted(kept: Kept, now: number, keys: Map<number, Bytes>): number | string {
-    const { tokens, issuers } = (kept.purse ??= { tokens: {}, issuers: {} });
-    for (const [epoch, key] of keys) {
-      if (!equal((issuers[this.#name(epoch)] ??= key), key)) {
-        return `the hub changed the key of the tokens of epoch ${epoch}; none is bought or shown`;
-      }
-    }
-    for (const table of [tokens, issuers]) {
-      for (const name in table) {
-        const [hub, epoch] = name.split(" ");
-        if (hub === this.terms.hub && Number(epoch) < now - 1) delete table[name];
-      }
+  /** What is to be asked for again in this epoch; null: a token of the next is to be bought; else why none is. */
+  #wanted(kept: Kept, now: number, offer: Bytes | null): Asked | null | string {
+    const { tokens } = (kept.purse ??= { tokens: {} });
+    for (const name in tokens) {
+      const [hub, epoch] = name.split(" ");
+      if (hub === this.terms.hub && Number(epoch) < now - 1) delete tokens[name];
     }
     if (this.over || this.memory.silence()) return "";
-    for (const epoch of [now, now + 1]) {
-      const one = tokens[this.#name(epoch)];
-      // The next epoch's is bought at a random moment of this one, so that nothing follows from when.
-      if (keys.has(epoch) && (one ? one.asked : epoch === now || pauseBelow(1) < AHEAD)) return epoch;
-    }
-    return "";
+    const lost = tokens[this.#name(now)]?.asked; // the answer was, as the epoch before ended
+    if (lost) return lost;
+    const next = tokens[this.#name(now + 1)];
+    if (!offer || (next && !next.asked)) return "";
+    if (next && !equal(next.offer, offer)) return `the hub changed the key of the tokens of epoch ${now + 1}`;
+    // At a random moment, so that nothing follows from when.
+    return next || pauseBelow(1) < AHEAD ? null : "";
   }
 
-  #keep(epoch: number, asked: Asked, token: Bytes | null, ripe: number): Promise<void> {
+  #keep(epoch: number, asked: Asked, token: Bytes | null): Promise<void> {
     return this.memory.change((kept) => {
       const one = kept.purse?.tokens[this.#name(epoch)];
-      if (one?.asked && equal(one.asked.request, asked.request)) Object.assign(one, { asked: null, token, ripe });
+      if (one?.asked && equal(one.asked.request, asked.request)) Object.assign(one, { asked: null, token });
     });
   }
 }

@@ -4,24 +4,28 @@ import assert from "node:assert/strict";
 import { createHash, createHmac } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { partIn, word } from "../build/draws.js";
+import { ownDraw, partIn, word } from "../build/draws.js";
 import { Device, MemoryStore } from "../build/index.js";
+import { Refusal } from "../build/connection.js";
 import { reportOf } from "../build/messages.js";
+import { epochChallenge, sha256 } from "../build/oblivious/tokens.js";
 import { termsOf } from "../build/terms.js";
+import { Purse } from "../build/tokens.js";
 import { ENROLMENT, FakeHub, modelBytes, TERMS } from "./fake_hub.mjs";
 
 const file = new URL("../../../docs/reference/wire-vectors.json", import.meta.url);
-const vectors = JSON.parse(readFileSync(file, "utf8")).draws;
+const { draws: vectors, epochs } = JSON.parse(readFileSync(file, "utf8"));
 const bytes = (hex) => Uint8Array.from(Buffer.from(hex, "hex"));
 
 test("words are those of the vectors, and so is who is drawn", async () => {
   assert.ok(vectors.length > 2);
   for (const { token, purpose, model, word: expected, share_drawn: shares } of vectors) {
-    assert.equal(await word(token, purpose, bytes(model)), expected);
+    const draw = await ownDraw(token, bytes(model));
+    assert.equal(await word(draw, purpose), expected);
     if (purpose !== "fedrank/due") continue;
     for (const [share, drawn] of shares.filter(([share]) => share > 0)) {
       const terms = { ...TERMS, due: share, drawn_seeds: false, checks: 0 };
-      assert.deepEqual(await partIn(terms, token, bytes(model), true, assert.fail), [drawn ? null : -1, null], `${share}`);
+      assert.deepEqual(await partIn(terms, draw, bytes(model), true, assert.fail), [drawn ? null : -1, null], `${share}`);
     }
   }
 });
@@ -32,17 +36,18 @@ test("a check is that of the vectors, and names the model that it compares with"
   for (const { terms: given, best, sums, noise, report } of checks) {
     const terms = termsOf(given);
     const model = bytes(best).fill(0x42, 5); // other weights
-    const [pair, kept] = await partIn({ ...terms, checks: 1 }, "a-device-token", model, true, async () => [bytes(best)]);
+    const draw = await ownDraw("a-device-token", model);
+    const [pair, kept] = await partIn({ ...terms, checks: 1 }, draw, model, true, async () => [bytes(best)]);
     assert.equal(Buffer.from(kept).toString("hex"), best);
     assert.equal(Buffer.from(reportOf(terms, pair, sums, noise, true)).toString("hex"), report);
     // The newest is the best; there is none; the device is new; the hub says something else.
-    const part = (known, answer) => partIn({ ...terms, checks: 1 }, "a-device-token", bytes(best), known, async () => answer);
+    const part = (known, answer) => partIn({ ...terms, checks: 1 }, draw, bytes(best), known, async () => answer);
     assert.deepEqual(await part(true, [bytes(best)]), [null, null]);
     assert.deepEqual(await part(true, { reason: "not-found" }), [null, null]);
     assert.deepEqual(await part(false, null), [null, null]);
     // In the first round of a hub too, a new device could have chosen its token.
     const first = bytes(best).fill(0, 1, 5);
-    assert.deepEqual(await partIn({ ...terms, due: 0.5 }, "a-device-token", first, false, assert.fail), [-1, null]);
+    assert.deepEqual(await partIn({ ...terms, due: 0.5 }, await ownDraw("a-device-token", first), first, false, assert.fail), [-1, null]);
     assert.deepEqual(await part(true, { reason: "unavailable" }), { reason: "unavailable" });
   }
 });
@@ -51,12 +56,57 @@ test("terms say with their version what a device has to do", () => {
   assert.equal(termsOf({ ...TERMS, wire: 2, due: 0.5 }).due, 0.5);
   assert.ok(termsOf({ ...TERMS, wire: 2, drawn_seeds: true }).drawn_seeds);
   assert.equal(termsOf({ ...TERMS, checks: 0.5 }).checks, 0.5);
-  assert.equal(termsOf({ ...TERMS, wire: 2, tokens: 3, batch: 2, gateway: "ab".repeat(32) }).batch, 2);
-  assert.equal(termsOf({ ...TERMS, wire: 2, tokens: 1 }).tokens, 1);
-  for (const bad of [{ due: 0.5 }, { wire: 2 }, { wire: 2, due: 0 }, { wire: 2, due: 1.5 }, { wire: 2, drawn_seeds: true, tokens: 1 },
-    { tokens: 1 }, { wire: 2, tokens: 0.5 }, { wire: 2, tokens: 1, checks: 0.5 }, { wire: 2, tokens: 1, batch: 2 },
-    { wire: 2, tokens: 1, gateway: "ab".repeat(32) }, { batch: 2, gateway: "ab".repeat(32) }, { checks: 2 }]) {
+  assert.equal(termsOf({ ...TERMS, wire: 3, tokens: 3, batch: 2, gateway: "ab".repeat(32) }).batch, 2);
+  assert.equal(termsOf({ ...TERMS, wire: 3, tokens: 1 }).tokens, 1);
+  assert.equal(termsOf({ ...TERMS, wire: 3, tokens: 1, least_sales: 9, due: 0.5, drawn_seeds: true, checks: 0.5 }).least_sales, 9);
+  for (const bad of [{ due: 0.5 }, { wire: 2 }, { wire: 2, due: 0 }, { wire: 2, due: 1.5 }, { wire: 2, tokens: 1 },
+    { tokens: 1 }, { wire: 3, tokens: 0.5 }, { wire: 3, due: 0.5 }, { wire: 3, tokens: 1, batch: 2 }, { least_sales: 2 },
+    { wire: 3, tokens: 1, least_sales: 0 },
+    { wire: 3, tokens: 1, gateway: "ab".repeat(32) }, { batch: 2, gateway: "ab".repeat(32) }, { checks: 2 }]) {
     assert.throws(() => termsOf({ ...TERMS, ...bad }), JSON.stringify(bad));
+  }
+});
+
+/** A purse whose hub said what an epoch of the vectors draws by, and which holds that epoch's token. */
+async function pursed({ hub, epoch, tokens, secret, reports, content }, said = {}, sales = 9) {
+  const store = new MemoryStore(true);
+  const token = Uint8Array.from([...bytes(content), ...new Uint8Array(256)]);
+  await store.change((kept) => {
+    kept.purse = { tokens: { [`${hub} ${epoch}`]: { offer: token, asked: null, token, beacon: null, round: null } } };
+  });
+  const b64 = (hex) => Buffer.from(hex, "hex").toString("base64url");
+  const first = (epoch - 1) * tokens + 1;
+  const beacon = { secret: b64(secret), reports: b64(reports), sales, ...said };
+  const body = new TextEncoder().encode(JSON.stringify({ round: first, state: "done", etag: "x", beacon }));
+  const client = { ask: async () => ({ status: 200, body }) };
+  const memory = { change: (step) => store.change(step), silence: () => "", complain() {} };
+  const purse = new Purse(memory, client, { hub, tokens, least_sales: 5 }, Refusal, assert.fail);
+  assert.equal(await purse.buy("device"), "");
+  return [purse, store, first];
+}
+
+test("a token draws what the vectors say, and is shown in that round alone", async () => {
+  assert.ok(epochs.length > 1);
+  const hex = (data) => Buffer.from(data).toString("hex");
+  for (const one of epochs) {
+    const [purse, store, first] = await pursed(one);
+    assert.equal(hex(await epochChallenge(one.hub, one.epoch, await sha256(bytes(one.secret)))), one.challenge);
+    const drawing = await purse.drawing(first);
+    assert.equal(drawing.round, first + one.turn);
+    assert.deepEqual([hex(drawing.key), hex(drawing.beacon), drawing.committed], [one.key, one.beacon, true]);
+    assert.equal(hex(drawing.entry), `05${one.epoch.toString(16).padStart(8, "0")}${one.beacon}00000009`);
+    for (const purpose in one.words) assert.equal(await word(drawing, `fedrank/${purpose}`), one.words[purpose]);
+    const shown = () => store.change((kept) => [0, 1, 2].map((n) => purse.shown(kept, drawing.round + n - 1) !== null));
+    assert.deepEqual(await shown(), [false, false, false]);
+    assert.equal(await purse.take(drawing), "");
+    assert.deepEqual(await shown(), [false, true, false]);
+    assert.equal(await purse.take(drawing), "");
+    assert.match(await purse.take({ ...drawing, beacon: new Uint8Array(32) }), /changed/);
+    assert.equal(await purse.drawing(first + one.tokens), undefined, "of the next epoch nothing is known yet");
+    const [other] = await pursed(one, { secret: Buffer.alloc(32, 1).toString("base64url") });
+    assert.match(await other.take(await other.drawing(first)), /another secret/);
+    const [few] = await pursed(one, {}, 4);
+    assert.equal(await few.drawing(first), null, "an epoch with too few sales is void");
   }
 });
 

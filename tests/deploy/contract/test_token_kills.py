@@ -15,7 +15,7 @@ import time
 import pytest
 from hubs import make
 
-from fedrank.deploy.oblivious.tokens import ask_for, epoch_challenge, header_of, spending_number
+from fedrank.deploy.oblivious.tokens import ask_for, epoch_challenge, header_of, parts_of, spending_number
 
 KILLS, DEVICES = int(os.environ.get("FEDRANK_TEST_KILLS", "12")), 4
 
@@ -55,36 +55,42 @@ class Life(threading.Thread):
             return
         given = json.loads(got[1])
         mine, name = f"Bearer {given['token']}", given["terms"]["hub"]
-        bought = -1
+        asked, tokens, done = {}, {}, set()
         while not self.done.is_set():
             got = self.until("GET", "/v1/tokens")
             if got is None:
                 return
             now = json.loads(got[1])
-            epoch = now["round"]
-            if epoch == bought or now["state"] != "open":
+            if now["round"] in tokens and now["round"] not in done and "beacon" in now:
+                done.add(now["round"])
+                self.report(now["round"], tokens[now["round"]])
+            epoch = now.get("epoch", 0)
+            if not epoch or epoch in tokens or now["state"] != "open":
                 time.sleep(0.01)
                 continue
-            key = base64.urlsafe_b64decode(now["keys"][str(epoch)])
-            asked, bought = ask_for(key, epoch_challenge(name, epoch)), epoch
-            got = self.until("POST", f"/v1/token/{epoch}", mine, asked.request)
-            if got is None or got[0] == 409:  # the epoch ended meanwhile
+            key, commitment = parts_of(base64.urlsafe_b64decode(now["offer"]))
+            challenge = epoch_challenge(name, epoch, commitment)
+            request = asked.setdefault(epoch, ask_for(key, challenge))
+            got = self.until("POST", f"/v1/token/{epoch}", mine, request.request)
+            if got is None or got[0] == 409:  # its epoch began meanwhile
                 if got is not None and json.loads(got[1])["error"] != "wrong-epoch":
                     self.wrong.append(got)
                 continue
             if got[0] != 200:
                 self.wrong.append(got)
                 continue
-            token = asked.token(got[1])
-            other = ask(self.hub.port, "POST", f"/v1/token/{epoch}", mine, ask_for(key, asked.content[34:66]).request)
+            tokens[epoch] = request.token(got[1])
+            other = ask(self.hub.port, "POST", f"/v1/token/{epoch}", mine, ask_for(key, challenge).request)
             if other is not None and other[0] == 200:
                 self.wrong.append("a second token")
-            body = bytes([1 << 5 | 2]) + self.chance.randbytes(4) + bytes(4)
-            got = self.until("POST", f"/v1/report/{epoch}", header_of(token), body)
-            if got is not None and got[0] in (200, 201):
-                self.counted[epoch, spending_number(token)] = body
-            elif got is not None and json.loads(got[1])["error"] not in ("stale-round", "wrong-epoch"):
-                self.wrong.append(got)
+
+    def report(self, round_, token):
+        body = bytes([1 << 5 | 2]) + self.chance.randbytes(4) + bytes(4)
+        got = self.until("POST", f"/v1/report/{round_}", header_of(token), body)
+        if got is not None and got[0] in (200, 201):
+            self.counted[round_, spending_number(token)] = body
+        elif got is not None and json.loads(got[1])["error"] not in ("stale-round", "wrong-epoch"):
+            self.wrong.append(got)
 
 
 class Hub:
@@ -136,7 +142,9 @@ def test_a_hub_that_is_killed_sells_and_counts_once(tmp_path):
     acknowledged = {key: body for life in lives for key, body in life.counted.items()}
     with sqlite3.connect(tmp_path / "hub" / "hub.db") as db:
         there = {(round_, token): body for round_, token, body in db.execute("SELECT * FROM report")}
-    assert len(acknowledged) >= KILLS and acknowledged.items() <= there.items(), "nothing that was acknowledged is lost"
+    assert len(acknowledged) >= KILLS / 2 and acknowledged.items() <= there.items(), (
+        "nothing that was acknowledged is lost"
+    )
     with sqlite3.connect(tmp_path / "hub" / "hub.db") as db:
         rounds = {round_ for round_, _ in there}
         assert all(sum(round_ == n for round_, _ in there) <= DEVICES for n in rounds)

@@ -24,9 +24,10 @@ from fedrank.core.errors import WireError  # noqa: E402
 from fedrank.core.rng import perturbation  # noqa: E402
 from fedrank.deploy.device import trial  # noqa: E402
 from fedrank.deploy.device.trial import Trial, message_of, pair_of  # noqa: E402
-from fedrank.deploy.draws import beacon_of, drawn, key_of, word  # noqa: E402
+from fedrank.deploy.draws import CHECK, DUE, SEED, Beacon, beacon_of, drawn, key_of, turn, word  # noqa: E402
 from fedrank.deploy.hub.app import report_check  # noqa: E402
 from fedrank.deploy.hub.settings import HubSettings  # noqa: E402
+from fedrank.deploy.oblivious.tokens import draw_key, epoch_challenge, spending_number  # noqa: E402
 from fedrank.deploy.terms import Terms  # noqa: E402
 from fedrank.metrics.online import REWARDS, discretise  # noqa: E402
 from fedrank.privacy.randomised_response import privatise, threshold  # noqa: E402
@@ -256,6 +257,18 @@ def test_draws():
         for share, wanted in case["share_drawn"]:
             assert drawn(key, purpose, beacon, share) is wanted
         assert {wanted for _, wanted in case["share_drawn"]} == {True, False}
+
+
+@pytest.mark.parametrize("case", VECTORS["epochs"], ids=lambda case: str(case["epoch"]))
+def test_epochs(case):
+    secret, reports, content = (bytes.fromhex(case[name]) for name in ("secret", "reports", "content"))
+    commitment = hashlib.sha256(secret).digest()
+    assert epoch_challenge(case["hub"], case["epoch"], commitment).hex() == case["challenge"] == content[34:66].hex()
+    key, beacon = draw_key(spending_number(content + b"any signature".ljust(256))), Beacon(secret, reports, 9).value
+    assert (key.hex(), beacon.hex()) == (case["key"], case["beacon"])
+    assert turn(key, beacon, case["tokens"]) == case["turn"]
+    for purpose, wanted in (("due", DUE), ("check", CHECK), ("seed", SEED)):
+        assert word(key, wanted, beacon) == case["words"][purpose]
 
 
 @pytest.mark.parametrize("case", VECTORS["checks"], ids=lambda case: case["terms"]["mechanism"])

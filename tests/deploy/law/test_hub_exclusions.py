@@ -3,28 +3,22 @@
 import pytest
 
 from fedrank.core.errors import ConfigError
-from fedrank.deploy.exclusions import OF_HUBS, OF_TERMS
+from fedrank.deploy.exclusions import EXCLUSIONS
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.log.note import WITNESS, Signer
 
+WITNESSES = (f"https://w.example {Signer('w.example/1', WITNESS, bytes(32)).key}",)
 #: What makes each case, with what it needs by itself.
 MADE = {
-    "tokens": {"tokens": 2},
     "tokens = 0": {},
     "batch": {"tokens": 2, "batch": 5},
-    "due below 1": {"due": 0.5},
-    "drawn_seeds": {"drawn_seeds": True},
     "checks": {"checks": 0.1},
     "mechanism = laplace": {"mechanism": "laplace", "epsilon": 2.0},
     "interleaved": {"mechanism": "piecewise", "epsilon": 1.0, "interleaved": True},
     "a mechanism other than piecewise": {"mechanism": "randomised-response", "epsilon": None},
-    "deadline = 0": {"deadline": 0.0},
     "relay": {"relay": True},
-    "attestation": {"attestation": ("webauthn",)},
-    "witnesses": {"witnesses": (f"https://w.example {Signer('w.example/1', WITNESS, bytes(32)).key}",)},
-    "log = no": {"log": "no"},
 }
-PAIRS = [(row.first.words, other.words) for row in OF_HUBS for other in row.others]
+PAIRS = [(row.first.words, other.words) for row in EXCLUSIONS for other in row.others]
 
 
 def settings(*cases):
@@ -32,7 +26,7 @@ def settings(*cases):
 
 
 def test_the_table_is_whole():
-    assert set(OF_TERMS) < set(OF_HUBS) and len(PAIRS) == len(set(PAIRS)) == 12
+    assert len(EXCLUSIONS) == 3 and len(PAIRS) == len(set(PAIRS)) == 4
     assert {word for pair in PAIRS for word in pair} == set(MADE)
 
 
@@ -44,3 +38,25 @@ def test_what_excludes_one_another_stops_the_start_and_says_both():
         assert first in str(error.value) and other in str(error.value)
         for alone in (first, other):
             HubSettings(**settings(alone))
+
+
+def test_every_protection_can_be_had_at_once():
+    made = HubSettings(
+        n_features=5,
+        tokens=7,
+        least_sales=100,
+        batch=50,
+        due=0.5,
+        drawn_seeds=True,
+        checks=0.1,
+        round_seconds=60.0,
+        participations=8,
+        attestation=("webauthn",),
+        witnesses=WITNESSES,
+    )
+    assert made.mechanism == "piecewise" and made.epsilon == 1.0 and made.interleaved and made.terms().draws
+
+
+def test_witnesses_need_a_log():
+    with pytest.raises(ConfigError, match="log = no"):
+        HubSettings(n_features=5, witnesses=WITNESSES, log="no")

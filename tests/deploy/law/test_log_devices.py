@@ -11,19 +11,23 @@ from log_worlds import LocalHub, aimed, as_body, cosign, device, entries_of, log
 from fedrank.deploy.device import State, conversation
 from fedrank.deploy.hub.audit import _wrong_entries, audit_folder
 from fedrank.deploy.hub.store import Store, StoreError
-from fedrank.deploy.hub.tokens import _new_key
+from fedrank.deploy.hub.tokens import _new_epoch
 from fedrank.deploy.log.note import Checkpoint
 from fedrank.deploy.log.proof import Answer, Trust, UnprovenError
 from fedrank.deploy.log.tree import (
-    ISSUER_KEY,
+    BEACON,
+    OFFER,
     Grown,
+    beacon_entry,
     consistency_proof,
     frontier,
     grown,
     inclusion_proof,
-    key_entry,
+    index_numbered,
     leaf_hash,
     model_data,
+    offer_entry,
+    reports_entry,
 )
 
 X = np.eye(3)
@@ -272,6 +276,12 @@ def test_what_was_kept_and_damaged_is_no_first_contact(hub, tmp_path):
     one.close()
 
 
+@pytest.fixture
+def buying(monkeypatch):
+    """Devices buy at the first moment."""
+    monkeypatch.setattr(conversation, "_AHEAD", 1.0)
+
+
 @pytest.fixture(scope="module")
 def selling(tmp_path_factory):
     with LocalHub(tmp_path_factory.mktemp("selling") / "hub", tokens=3) as running:
@@ -283,46 +293,57 @@ def bought(made):
     return [path for method, path, *_ in made._connection.asked if method == "POST" and path.startswith("/v1/token/")]
 
 
-def test_a_token_is_bought_with_a_key_that_the_log_has(selling, tmp_path):
+def test_a_token_is_bought_with_a_key_that_the_log_has(selling, tmp_path, buying):
     one = device(selling, tmp_path / "d")
     for _ in range(40):  # the tail of the log begins anew meanwhile, and epochs end
         assert synced(one).state is State.OK
         tail = Answer.parse(selling.ask("GET", "/v1/log")[2]).entries
-        sold = selling.hub.row.issuer.keys()
-        entries = [entry for entry in tail if entry[0] == ISSUER_KEY]
-        for epoch, key in sold.items():
-            assert bytes([3]) + epoch.to_bytes(4, "big") + hashlib.sha256(key).digest() in entries
+        issuer, number = selling.hub.row.issuer, selling.hub.view.round
+        epoch, offer = issuer.offer(number)
+        assert bytes([3]) + epoch.to_bytes(4, "big") + hashlib.sha256(offer).digest() in tail
+        if (beacon := issuer.beacon(number)) is not None:
+            assert bytes([5]) + (epoch - 1).to_bytes(4) + beacon.value + beacon.sales.to_bytes(4) in tail
+        assert {entry[0] for entry in issuer.entries()} == ({3} if number == 0 else {3, 5})
+        assert set(issuer.entries()) <= set(tail)
         selling.next_round()
     assert len(bought(one)) >= 13
     found = audit_folder(selling.home.path)
-    assert found.wrong == [] and found.size <= 1 + 42 + 15 + 2 * 3  # terms, models, keys, and keys again a block
+    # Terms, models; offers, reports and draws, and two of these again a block.
+    assert found.wrong == [] and found.size <= 1 + 42 + 3 * 15 + 2 * 4
     one.close()
 
 
-def test_no_token_is_bought_with_a_key_that_was_made_for_one_device(selling, tmp_path, caplog):
+def test_no_token_is_bought_with_a_key_that_was_made_for_one_device(selling, tmp_path, buying, caplog):
     def twist(path, status, headers, body):
         if path != "/v1/tokens" or not twist.on:
             return status, headers, body
         told = json.loads(body)
-        told["keys"] = dict.fromkeys(told["keys"], base64.urlsafe_b64encode(_new_key()[0]).decode())
+        told["offer"] = base64.urlsafe_b64encode(_new_epoch()[0]).decode()
         return status, headers, json.dumps(told).encode()
 
     twist.on = True
     one = device(selling, tmp_path / "d", twist)
     assert synced(one).state is State.OK and bought(one) == []
-    assert "no such key" in caplog.text
+    assert "no token is bought: the log does not say that" in caplog.text
     one.close()
 
 
 def test_a_log_with_two_keys_of_one_epoch_proves_nothing(selling):
-    entries = [*entries_of(selling), key_entry(7, b"one"), key_entry(7, b"another")]
-    answer = Answer(Checkpoint.of("x", 0, bytes(32)), (), tuple(entries))
-    with pytest.raises(UnprovenError, match="two keys"):
-        answer._keys()
-    assert any("two keys" in one for one in _wrong_entries(entries, selling.hub.terms))
+    good = entries_of(selling)
+    assert index_numbered(good) is not None
+    for pair in (
+        (offer_entry(7, b"one"), offer_entry(7, b"another")),
+        (beacon_entry(7, bytes(32), 5), beacon_entry(7, bytes(32), 6)),
+        (reports_entry(7, bytes(32)), reports_entry(7, b"1" * 32)),
+        (beacon_entry(7, bytes(32), 5)[:-1],),
+    ):
+        assert index_numbered([*good, *pair]) is None
+        assert any("two keys" in one for one in _wrong_entries([*good, *pair], selling.hub.terms))
 
 
-def test_a_hub_that_gives_each_device_a_size_of_the_log_of_its_own_cannot_tell_whose_report_it_gets(selling, tmp_path):
+def test_a_hub_that_gives_each_device_its_own_size_of_the_log_cannot_tell_whose_report_it_gets(
+    selling, tmp_path, buying
+):
     """The hub appends an entry before each answer, and begins the tail so late that whoever comes back tells a size."""
     signer, shown = signer_of(selling), list(entries_of(selling))
 
@@ -330,10 +351,10 @@ def test_a_hub_that_gives_each_device_a_size_of_the_log_of_its_own_cannot_tell_w
         if not path.startswith("/v1/log"):
             return status, headers, body
         shown.append(bytes([9]) + len(shown).to_bytes(4))
-        keys = [entry for entry in entries_of(selling) if entry[0] == ISSUER_KEY]
+        keys = [entry for entry in entries_of(selling) if entry[0] in (OFFER, BEACON)]
         model = [entry for entry in entries_of(selling) if entry[0] == 2][-1]
         begin = len(shown)
-        shown.extend([*keys[-2:], model])
+        shown.extend([*keys[-4:], model])
         tree = Grown()
         for entry in shown:
             tree.append(leaf_hash(entry))
@@ -374,31 +395,34 @@ def test_a_hub_that_gives_each_device_a_size_of_the_log_of_its_own_cannot_tell_w
     assert any(path.startswith("/v1/token/") for path in visits[0])  # at the first contact there is no size to tell
 
 
-def test_a_device_with_tokens_that_was_away_reports_at_its_next_visit(selling, tmp_path, monkeypatch):
-    monkeypatch.setattr(conversation, "_AHEAD", 0.0)
+def test_a_device_with_tokens_that_was_away_reports_after_its_next_visit(selling, tmp_path, buying):
     one = device(selling, tmp_path / "d")
     synced(one)
     for _ in range(36):
         selling.next_round()
     before = len(one._connection.asked)
-    assert synced(one).state is State.OK and bought(one)[1:] == []
+    assert synced(one).state is State.OK and len(bought(one)) == 1
     assert any(path.startswith("/v1/log/") for _, path, *_ in one._connection.asked[before:])
     assert synced(one).state is State.OK and len(bought(one)) == 2
-    one.finish(one.rank(X))
+    for _ in range(6):
+        if one.wants_clicks:
+            break
+        selling.next_round()
+        assert synced(one).state is synced(one).state is State.OK
     while one.wants_clicks:
         one.finish(one.rank(X))
     assert synced(one).sent == 1
     one.close()
 
 
-def test_a_hub_cannot_fill_a_devices_disk_with_keys(selling, tmp_path):
-    """It offers keys of epochs that never come, others each time, and rounds that no file can hold."""
+def test_a_hub_cannot_fill_a_devices_disk_with_keys(selling, tmp_path, buying):
+    """It offers tokens of epochs that never come, and rounds that no file can hold."""
     count = iter(range(1000, 10**6))
 
     def twist(path, status, headers, body):
         if path == "/v1/tokens":
             told = json.loads(body)
-            told["keys"] |= {str(next(count)): b64(b"x" * 300) for _ in range(4)}
+            told |= {"epoch": next(count), "offer": b64(b"x" * 300)}
             told["round"] = told["round"] if twist.round is None else twist.round
             body = json.dumps(told).encode()
         return status, headers, body
@@ -407,8 +431,7 @@ def test_a_hub_cannot_fill_a_devices_disk_with_keys(selling, tmp_path):
     one = device(selling, tmp_path / "d", twist)
     for _ in range(8):
         assert synced(one).state is State.OK
-    (rows,) = one._memory.outbox.execute("SELECT count(*) FROM issuer")[0]
-    assert rows == 2
+    assert one._memory.outbox.execute("SELECT count(*) FROM epoch_token") == [(0,)]
     for twist.round in (-1, 2**32, 10**400):
         told = synced(one)
         assert told.state is State.RETRY and "cannot be read" in told.why

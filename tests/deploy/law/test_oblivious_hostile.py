@@ -13,7 +13,7 @@ import pytest
 from hub_fakes import Exchange
 from hubs import make, some_messages
 from relay_worlds import FEATURES, relayed
-from token_worlds import ADMIN, ENROLMENT, Buyer, token_app
+from token_worlds import ADMIN, ENROLMENT, Buyer, next_round, token_app
 
 from fedrank.core.errors import WireError
 from fedrank.deploy.device import conversation
@@ -67,16 +67,17 @@ def test_everything_a_device_asks_goes_through_the_gateway_in_one_size(tmp_path)
             assert enrolled.status == 201
             buyer = Buyer(app)
             buyer.token = json.loads(enrolled.content)["token"]
-            asked = await buyer.begin(0)
+            asked = await buyer.begin(1)
             steps = [
                 BinaryRequest(b"GET", b"/v1/tokens"),
-                BinaryRequest(b"POST", b"/v1/token/0", shown(f"Bearer {buyer.token}"), asked.request),
+                BinaryRequest(b"POST", b"/v1/token/1", shown(f"Bearer {buyer.token}"), asked.request),
                 BinaryRequest(b"GET", b"/v1/model"),
             ]
             answers = [await through(app, step) for step in steps]
             token = asked.token(answers[1][0].content)
+            await next_round(app._hub)
             (message,) = some_messages(app._hub, 1)
-            report = BinaryRequest(b"POST", b"/v1/report/0", shown(header_of(token)), message)
+            report = BinaryRequest(b"POST", b"/v1/report/1", shown(header_of(token)), message)
             answers += [await through(app, report) for _ in range(3)]
             assert [answer.status for answer, _ in answers] == [200, 200, 200, 201, 200, 200]
             assert {size for _, size in answers} | set(sizes) == {2048 + 32}
@@ -210,7 +211,7 @@ def test_a_relay_that_drops_repeats_delays_and_reorders_counts_nothing_twice(tmp
     monkeypatch.setattr(conversation, "_AHEAD", 1.0)
     chance = random.Random(11)
     with relayed(
-        tmp_path, tokens=1, cohort=6, batch=1, relay=RelaySettings(batch=1, seconds=0.01, company=0.01)
+        tmp_path, tokens=1, cohort=100, batch=1, relay=RelaySettings(batch=1, seconds=0.01, company=0.01)
     ) as world:
         devices = [world.device(str(n), timeout=2.0) for n in range(6)]
         kept = []
@@ -239,15 +240,19 @@ def test_a_relay_that_drops_repeats_delays_and_reorders_counts_nothing_twice(tmp
                 return ask(method, path, *arguments, **options)
 
             inner.request = hostile
-        end = time.monotonic() + 60
-        while world.hub.view.round < 3 and time.monotonic() < end:
-            for device in chance.sample(devices, 6):
-                device._conversation.backoff.reset()
-                device.sync()
-                use(device)
-        assert world.hub.view.round >= 3
+        end, sold = time.monotonic() + 60, "SELECT count(*) FROM purchase WHERE epoch = ?"
+        with contextlib.closing(world.hub.store.reader()) as store:
+            while (number := world.hub.view.round) < 4 and time.monotonic() < end:
+                for device in chance.sample(devices, 6):
+                    device._conversation.backoff.reset()
+                    device.sync()
+                    use(device)
+                if store.query(sold, (number + 1,)) == [(6,)] and len(world.hub.round.counted) == 6 * bool(number):
+                    closed = world.hub.close_round(empty=True)
+                    asyncio.run_coroutine_threadsafe(closed, world.hub._inbox.loop).result(10)
+        assert world.hub.view.round == 4
         counted = sum(row.outcome == "counted" for device in devices for row in device.ledger())
-        for round_ in range(3):
+        for round_ in range(1, 4):
             assert len(world.hub.store.reports(round_)) == 6
         ours = {(row.round, row.words) for device in devices for row in device.ledger()}
         assert len(ours) == sum(len(device.ledger()) for device in devices)

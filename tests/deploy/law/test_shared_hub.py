@@ -11,7 +11,7 @@ import postgres_server
 import pytest
 from check_rounds import one_round, until_halted
 from hubs import enrolled, make, message, opened, some_messages
-from token_worlds import Buyer, token_app
+from token_worlds import Buyer, round_of, token_app
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.draws import DUE, beacon_of, drawn
@@ -345,40 +345,39 @@ def test_a_device_gets_one_token_an_epoch_and_spends_it_once_whichever_process_i
             buyers = [Buyer(app) for app in apps]
             await buyers[0].enrol()
             buyers[1].token = buyers[0].token  # one device
-            assert await buyers[0].keys() == await buyers[1].keys()
-            asked = [await buyer.begin(0) for buyer in buyers]
+            assert await buyers[0].offer() == await buyers[1].offer()
+            asked = [await buyer.begin(1) for buyer in buyers]
             bought = await asyncio.gather(
-                *(buyer.buy(0, one) for buyer, one in zip(buyers * 8, asked * 8, strict=True))
+                *(buyer.buy(1, one) for buyer, one in zip(buyers * 8, asked * 8, strict=True))
             )
             tokens = {got for got in bought if isinstance(got, bytes)}
             refused = [got.error for got in bought if not isinstance(got, bytes)]
             assert len(tokens) == 1 and refused == ["other-purchase"] * 8
             (token,) = tokens
-            sent = some_messages(hubs[0], 3)
-            said = await asyncio.gather(*(buyer.report(0, token, sent[0]) for buyer in buyers * 3))
-            assert sorted(said) == [(200, "")] * 5 + [(201, "")]
-            other = Buyer(apps[1])
-            await other.enrol()
-            assert await other.report(0, await other.buy(0), sent[1]) == (201, "")
-            for hub in hubs:
-                await opened(hub, 1)
-            said = [await buyer.report(1, token, sent[2]) for buyer in buyers]
-            assert said == [(409, "spent")] * 2
-            for buyer in buyers:  # the next epoch's keys were made by the leader
-                assert sorted(await buyer.keys()) == [0, 1]
-            await hubs[1].close_round(empty=True)
-            await opened(hubs[0], 2)
-            await opened(hubs[1], 2)
-            assert [sorted(await buyer.keys()) for buyer in buyers] == [[1, 2]] * 2
-            late = [await buyer.report(number, token, sent[2]) for number in (1, 2) for buyer in buyers]
-            assert late == [(409, "stale-round")] * 2 + [(409, "wrong-epoch")] * 2
+            sent = some_messages(hubs[0], 2)
+            for number in (1, 2, 3):  # at either process
+                await hubs[number % 2].close_round(empty=True)
+                for hub in hubs:
+                    await opened(hub, number)
+                if number < 3:
+                    assert hubs[0].row.issuer.beacon(number) == hubs[1].row.issuer.beacon(number) is not None
+                    mine = round_of(hubs[1], token) == number
+                    said = await asyncio.gather(*(buyer.report(number, token, sent[0]) for buyer in buyers * 3))
+                    assert sorted(said) == ([(200, "")] * 5 + [(201, "")] if mine else [(409, "not-due")] * 6)
+                    again = [(await buyer.buy(1)).error for buyer in buyers]
+                    assert again == ["other-purchase"] * 2
+            late = [await buyer.report(3, token, sent[1]) for buyer in buyers]
+            assert late == [(409, "wrong-epoch")] * 2
+            newcomer = Buyer(apps[0])
+            await newcomer.enrol()
+            assert (await newcomer.buy(2)).error == "wrong-epoch"
         finally:
             for hub in hubs:
                 await hub.stop()
 
     asyncio.run(story())
     assert not audit_folder(homes[0].path).wrong
-    assert table(url, "SELECT epoch, private IS NULL FROM issuer ORDER BY epoch") == [(0, True), (1, False), (2, False)]
+    assert table(url, "SELECT epoch, private IS NULL FROM issuer ORDER BY epoch") == [(1, True), (2, False), (3, False)]
     assert table(url, "SELECT count(*) FROM purchase") == [(0,)]
 
 
@@ -629,7 +628,7 @@ def test_a_process_that_does_not_lead_writes_no_model_no_round_and_no_entry(tmp_
         lambda: other.set_model(0, digest),
         lambda: other.apply_round(0, None, None, next_model=digest),
         lambda: other.append_model(b"entry"),
-        lambda: other.append_entry(1, b"entry"),
+        lambda: other.append_entry(b"entry"),
     ):
         with pytest.raises(DeposedError):
             write()
@@ -649,15 +648,25 @@ def test_both_kinds_of_log_answer_alike(tmp_path, url):
     for store in made:
         digest = np.arange(32, dtype=np.uint8).tobytes()
         store.set_model(0, digest)
-        bought = [Purchase(1, 1, digest), Purchase(1, 1, digest[::-1]), Purchase(1, 2, digest), Purchase(1, 1, digest)]
+        bought = [
+            Purchase(1, 1, digest, 0),
+            Purchase(1, 1, digest[::-1], 0),
+            Purchase(1, 2, digest, 0),
+            Purchase(1, 1, digest),
+            Purchase(1, 1, digest[::-1]),
+            Purchase(1, 3, digest),
+        ]
         key = Admitted(credential=None, keys=(b"key", b"other"))
         reports = [(0, 2, b"two"), (0, 1, b"one")]
         seen.append(store.write([digest, digest[::-1]], [], reports, [key], bought))
         assert store.count_reports(0, b"") == 2 and store.count_reports(0, b"o") == 1
         seen.append([store.use_challenge(digest, 9.0, now) for now in (1.0, 2.0, 9.0)])
-        store.add_issuer_key(0, b"public", b"private")
-        store.add_issuer_key(0, b"another", b"private")
-        store.add_issuer_key(1, b"more", b"private")
+        store.add_issuer_key(0, b"public", b"private", b"secret")
+        store.add_issuer_key(0, b"another", b"private", b"secret")
+        store.add_issuer_key(1, b"more", b"private", b"other")
+        store.draw_epoch(1, b"reports")
+        store.write([], [], [], [], [Purchase(1, 4, digest, 0)])
+        store.draw_epoch(1, b"others")
         store.end_epochs(1)
         seen.append(store.issuer_keys())
         assert store.secret("x") == store.secret("x") != store.secret("y")
@@ -668,6 +677,8 @@ def test_both_kinds_of_log_answer_alike(tmp_path, url):
         store.write([], [1], [(1, 2, b"more")])
         with pytest.raises(ClosedError):
             store.write([], [], [(0, 7, b"late")])
+        with pytest.raises(ClosedError):
+            store.write([], [], [], [], [Purchase(1, 5, digest, 0)])
         rows = [(r.number, r.state, r.seconds, r.model, r.reports, r.reward, r.error) for r in store.rounds()]
         seen.append(
             (
@@ -686,5 +697,6 @@ def test_both_kinds_of_log_answer_alike(tmp_path, url):
         store.close()
     half = len(seen) // 2
     assert seen[:half] == seen[half:]
-    assert seen[0] == ([1, 2], [True, False, True, True])
-    assert seen[1] == [True, False, True] and seen[2] == [(0, b"public", None), (1, b"more", b"private")]
+    assert seen[0] == ([1, 2], ["", "other-purchase", "", "", "other-purchase", "wrong-epoch"])
+    keys = [(0, b"public", None, b"secret", None, None), (1, b"more", b"private", b"other", b"reports", 2)]
+    assert seen[1] == [True, False, True] and seen[2] == keys

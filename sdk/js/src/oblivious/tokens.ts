@@ -1,7 +1,7 @@
 /** Tokens of type 0x0002 (RFC 9578), with the forms of RFC 9577. Section 11 of the wire format. */
 
 import { blind, finalise } from "./blind_rsa.js";
-import { base64url, type Bytes, concat, equal, text, toNumber, unhex } from "./bytes.js";
+import { base64url, type Bytes, concat, equal, fromNumber, text, toNumber, unhex } from "./bytes.js";
 
 const TYPE = Uint8Array.of(0, 2);
 // SubjectPublicKeyInfo with RSASSA-PSS, SHA-384 and a salt of 48 bytes; all keys of 2048 bits begin and end alike.
@@ -11,7 +11,7 @@ const BEFORE = unhex(
 );
 const AFTER = unhex("0203010001");
 
-const sha256 = async (data: Bytes): Promise<Bytes> => new Uint8Array(await crypto.subtle.digest("SHA-256", data));
+export const sha256 = async (data: Bytes): Promise<Bytes> => new Uint8Array(await crypto.subtle.digest("SHA-256", data));
 
 /** The modulus of a published key; null if it is not one of RSASSA-PSS with 2048 bits. */
 export function modulusIn(key: Bytes): bigint | null {
@@ -27,12 +27,22 @@ export function challengeOf(issuer: string, context: Bytes, origin = ""): Bytes 
   return concat(TYPE, two(name.length), name, Uint8Array.of(context.length), context, two(origins.length), origins);
 }
 
-/** SHA-256 of the challenge that the tokens of a hub's epoch answer. */
-export async function epochChallenge(hub: string, epoch: number): Promise<Bytes> {
-  const number = new Uint8Array(4);
-  new DataView(number.buffer).setUint32(0, epoch);
-  return sha256(challengeOf(hub, await sha256(concat(text("fedrank-epoch"), number))));
+/** SHA-256 of the challenge that the tokens of a hub's epoch answer; `commitment` is the hash of the epoch's secret. */
+export async function epochChallenge(hub: string, epoch: number, commitment: Bytes): Promise<Bytes> {
+  return sha256(challengeOf(hub, await sha256(concat(text("fedrank-epoch"), four(epoch), commitment))));
 }
+
+/** The key of the draws of a token: the number that it is spent under, 63 bits of the hash of its content. */
+export async function drawKey(token: Bytes): Promise<Bytes> {
+  const hash = await sha256(contentOf(token));
+  return hash.slice(0, 8).map((byte, i) => (byte >> 1) | ((hash[i - 1] & 1) << 7));
+}
+
+/** A token without its signature, which is what the signature is about. */
+export const contentOf = (token: Bytes): Bytes => token.slice(0, 98);
+
+/** A number in four bytes, big-endian. */
+export const four = (number: number): Bytes => fromNumber(BigInt(number), 4);
 
 /** A token that was asked for. It must be kept before the request leaves, and sent again as it is. */
 export interface Asked {

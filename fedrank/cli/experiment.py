@@ -263,7 +263,7 @@ def resume(folder: Path, /, *, track: Track = None, quiet: Quiet = False, as_jso
 
 
 def demo(*, out: Path | None = None, quiet: Quiet = False, as_json: AsJson = False) -> None:
-    """Train a ranker from the clicks of 200,000 simulated devices, one privatised bit each: about two minutes.
+    """Train a ranker from the clicks of 200,000 simulated devices, one privatised bit each: about three minutes.
 
     Queries and clicks are generated. Each device takes part once; ε = 1 of all that its user does.
 

@@ -353,7 +353,7 @@ def epsilon_message(need: Need, clients: int) -> float:
     each = need.epsilon / need.participations
     if need.trust == "secure-sum":
         return _epsilon_of_a_round(need.epsilon, need.delta, need.participations)
-    if need.trust == "nobody":
+    if not need.way.delta:
         return each
     return local_epsilon(each, clients, need.delta / need.participations, AT_ENDS)
 

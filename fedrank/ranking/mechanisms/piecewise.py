@@ -162,7 +162,9 @@ class PiecewiseNumber(RewardMechanism):
         bounds = self.bounds or Bounds()
         times = bounds.participations or (None if bounds.population is None else 1)
         hidden = None if self.channel == "open" else Anonymity(bounds.clients or 1, self.delta)
-        return piecewise_account.account(self.mechanism, interactions, rounds, delta, times, hidden, self.effective_clip)
+        return piecewise_account.account(
+            self.mechanism, interactions, rounds, delta, times, hidden, self.effective_clip
+        )
 
     @classmethod
     @override

@@ -57,7 +57,10 @@ def test_a_run_with_an_epsilon_of_a_life_is_scheduled_unless_it_says_how_it_is()
     assert (made.rounds, made.clients, made.interactions) == (50, 4000, 64)
     assert made.method.server.learning_rate == 0.4 / 50 and made.resolved() == made
     method = build(made).protocol
-    assert method.privacy.effective_clip == pytest.approx(0.015) and method.clicks_to_reply.clip == method.privacy.effective_clip
+    assert (
+        method.privacy.effective_clip == pytest.approx(0.015)
+        and method.clicks_to_reply.clip == method.privacy.effective_clip
+    )
     given = from_dict({**life, "rounds": 100}).resolved()
     assert (given.rounds, given.clients, given.interactions) == (100, 2000, 4)
     stepped = from_dict({**life, "server": {"learning_rate": 0.5}}).resolved()

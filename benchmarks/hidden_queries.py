@@ -73,7 +73,7 @@ class Collection:
 
 
 def quality(collection: Collection, query: Text, scores: np.ndarray) -> float:
-    """nDCG@10, in [0, 1], of a collection's documents in the order of ``scores`` [documents], for one query."""
+    """nDCG(dcg='exp-log2')@10 of a collection's documents in the order of ``scores`` [documents], for one query."""
     best = np.argsort(-scores, kind="stable")[:10]
     grades = np.array([query.grades.get(collection.names[place], 0) for place in best], np.int64)
     return ndcg(grades, sorted(query.grades.values(), reverse=True), -np.arange(len(best), dtype=float))
@@ -127,7 +127,7 @@ def decoys(name: str, other: str) -> list[dict[str, Any]]:
 
 
 def components(name: str) -> dict[str, Any]:
-    """nDCG@10 of BM25, and of cosines of all numbers of a vector and of the 64 largest components."""
+    """nDCG(dcg='exp-log2')@10 of BM25, and of cosines of all numbers of a vector and of the 64 largest components."""
     from fedrank.texts.served.encoder import MINILM, Encoder
 
     encoder, own = Encoder(MINILM), Collection(name)

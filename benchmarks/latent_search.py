@@ -48,7 +48,7 @@ class Latent:
 
 
 def cell(name: str, seed: int) -> dict[str, list[float]]:
-    """nDCG@10 of each query, by row."""
+    """nDCG(dcg='exp-log2')@10 of each query, by row."""
     owners, queries = world(name, seed)
     latent = Latent([f"{one.title} {one.body}" for documents in owners for one in documents])
     with served(owners, latent, seed) as made:  # type: ignore[arg-type]

@@ -90,7 +90,7 @@ def processes(folder: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
 
 def quality(federation: Federation, queries: list[Text], ids: dict[tuple[str, str], str]) -> float:
-    """Mean nDCG@10 of the lists that are shown."""
+    """Mean nDCG(dcg='exp-log2')@10 of the lists that are shown."""
     values = []
     for query in queries:
         answer = federation.search(query.words, 10)
@@ -179,7 +179,7 @@ def run(folder: Path, searches: int, cosine: float, learning_rate: float, p: flo
 
         def judge(what: str, federation: Federation) -> None:
             values = [quality(federation, some, ids) for some in (training, held_out)]
-            print(f"nDCG@10 of 28 and 7 queries, {what}: {values[0]:.3f}, {values[1]:.3f}", flush=True)
+            print(f"nDCG(dcg='exp-log2')@10 of 28 and 7 queries, {what}: {values[0]:.3f}, {values[1]:.3f}", flush=True)
 
         judge("by BM25", Federation(dataclasses.replace(asked.file, ranking=None), ("anna", tokens)))
         judge(f"with {cosine:g} times the cosine", Federation(federation_file, ("anna", tokens)))

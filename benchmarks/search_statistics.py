@@ -62,7 +62,7 @@ def statistics_of(owners: list[Owner], words: list[str]) -> Statistics:
 
 
 def judged(query: Text, owners: list[Owner], scores: list[np.ndarray]) -> float:
-    """nDCG@10 of the merged list."""
+    """nDCG(dcg='exp-log2')@10 of the merged list."""
     names = [name for owner in owners for name in owner.names]
     every = np.concatenate(scores)
     best = np.argsort(-every, kind="stable")[:10]
@@ -71,7 +71,7 @@ def judged(query: Text, owners: list[Owner], scores: list[np.ndarray]) -> float:
 
 
 def cell(name: str, seed: int) -> dict[str, list[float]]:
-    """nDCG@10 of every query in every way."""
+    """nDCG(dcg='exp-log2')@10 of every query in every way."""
     parts, queries = world(name, seed)
     owners, rng = [Owner(part) for part in parts], np.random.default_rng(seed)
     tables = {}

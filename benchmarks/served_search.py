@@ -178,7 +178,7 @@ def lists_of(owners: list[Owner], queries: list[Text]) -> list[List]:
 
 
 def ndcg(grades: np.ndarray, ideal: list[int], scores: np.ndarray) -> float:
-    """nDCG@10 with all relevant documents in the ideal list, found or not; gains 2^grade − 1."""
+    """nDCG(dcg='exp-log2')@10 with all relevant documents in the ideal list, found or not; gains 2^grade − 1."""
     weights = 1 / np.log2(np.arange(2, DEPTH + 2))
     best = grades[np.argsort(-scores, kind="stable")][:DEPTH]
     most = np.array(ideal[:DEPTH], np.float64)
@@ -242,7 +242,7 @@ def fused(one: List) -> np.ndarray:
 
 
 def cell(name: str, seed: int, encoder: Kept, user: str, known: dict[str, Any]) -> dict[str, Any]:
-    """All rows of a collection and a seed: nDCG@10 of each query; rows that are known are not made again."""
+    """nDCG(dcg='exp-log2')@10 of each query, for all rows of a collection and a seed; known rows are not made again."""
     owners, queries = world(name, seed)
     with served(owners, encoder, seed) as made:
         lists = lists_of(made, queries)
@@ -282,7 +282,7 @@ OWN = ("BM25", f"BM25 + {COSINE:g} cosine", "learnt")
 
 
 def own_of(one: List, who: int, weights: np.ndarray) -> tuple[float, float, float]:
-    """An owner's search of its own documents: nDCG@10 by BM25, with the cosine, and with what was learnt."""
+    """nDCG(dcg='exp-log2')@10 of an owner's search of its own documents: BM25, the cosine, what was learnt."""
     here, ideal = one.owner == who, one.ideal_by_owner[who]
     if not here.any():
         return 0.0, 0.0, 0.0
@@ -326,7 +326,7 @@ def summary(cells: dict[str, dict[str, Any]]) -> dict[str, Any]:
                 table["learnt, against the fixed weight"] = interval(more.mean(axis=0))
             by_seed = np.nanmean(values - np.array([seed[against] for seed in seeds], np.float64), axis=1)
             table[row] = {
-                "nDCG@10": round(float(np.nanmean(values)), 4),
+                "nDCG(dcg='exp-log2')@10": round(float(np.nanmean(values)), 4),
                 **interval(gain),
                 "worst seed": round(float(by_seed.min()), 4),
             }

@@ -37,7 +37,7 @@ def _final(shown: dict[str, Any], split: str, measure: str) -> dict[str, Any]:
 
 def _demo(folder: Path, shown: dict[str, Any]) -> dict[str, str]:
     """Numbers of ``fedrank demo``."""
-    test = _final(shown, "test", "nDCG@10")
+    test = _final(shown, "test", "nDCG(dcg='exp-log2')@10")
     ledger = [json.loads(line) for line in (folder / "ledger.jsonl").read_text(encoding="utf-8").splitlines()]
     size = {entry["sender"]: entry["bytes_each"] for entry in ledger}
     (epsilon,) = (p["epsilon"] for p in shown["privacy"]["promises"] if p["unit"] == "user")

@@ -12,4 +12,7 @@ query_ids = np.repeat(np.arange(60), 8)
 result = fedrank.train("foltr-es", (features, labels, query_ids), clients=500, rounds=50)
 model = fedrank.load(result.model().save("ranker.safetensors"))
 print("documents of a new query, best first:", model.rank(random.random((8, 5))))
-print("nDCG@10:", round(model.evaluate((features, labels, query_ids))["train"]["nDCG@10"], 3))
+print(
+    "nDCG(dcg='exp-log2')@10:",
+    round(model.evaluate((features, labels, query_ids))["train"]["nDCG(dcg='exp-log2')@10"], 3),
+)

@@ -35,6 +35,7 @@ _NAMES = {
     "resume": "fedrank.api.training",
     "load": "fedrank.api.training",
     "protocols": "fedrank.api.training",
+    "learn_from_log": "fedrank.ranking.logs.learn",
     "Result": "fedrank.api.result",
     "Model": "fedrank.engine.model",
     "RankingEstimator": "fedrank.api.estimators",

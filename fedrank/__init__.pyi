@@ -25,6 +25,7 @@ from fedrank.ranking.clicks.cascade import CascadeUser as CascadeUser
 from fedrank.ranking.data.queries import QuerySet as Queries  # noqa: F401
 from fedrank.ranking.foltr_es import FoltrES as FoltrES
 from fedrank.ranking.foltr_pdgd import FoltrPDGD as FoltrPDGD
+from fedrank.ranking.logs.learn import learn_from_log as learn_from_log
 from fedrank.ranking.rankers.base import Ranker as Ranker
 from fedrank.ranking.rankers.own import FunctionRanker as FunctionRanker
 

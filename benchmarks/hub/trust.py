@@ -130,9 +130,13 @@ class World:
         return pattern
 
     def ndcg(self, model: bytes) -> float:
-        """nDCG@10 of a model on the test queries."""
+        """nDCG(dcg='exp-log2')@10 of a model on the test queries."""
         scores = self._server.scores(np.frombuffer(model[5:], "<f4").astype(np.float32)) or []
-        return next(float(one["value"]) for one in scores if one["split"] == "vali" and one["measure"] == "nDCG@10")
+        return next(
+            float(one["value"])
+            for one in scores
+            if one["split"] == "vali" and one["measure"] == "nDCG(dcg='exp-log2')@10"
+        )
 
 
 def pair_of(best: bytes) -> int:

@@ -91,7 +91,7 @@ PICTURES: dict[str, Callable[[], Any]] = {
     ),
     "result-texts": lambda: measured.result(
         "| searching",
-        "nDCG@10 of a search in everybody’s documents",
+        "nDCG(dcg='exp-log2')@10 of a search in everybody’s documents",
         ("CS-F-LTR",),
         "Generated texts, ε = 8, five seeds",
     ),

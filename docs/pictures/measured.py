@@ -69,7 +69,7 @@ def estimate(cell: str) -> tuple[float, float]:
 
 def noise_and_gain() -> Chart:
     """What a search of everybody's documents gains, by ε."""
-    _, *rows = table("tutorial/texts-of-others.md", "| | nDCG@10, all documents")
+    _, *rows = table("tutorial/texts-of-others.md", "| | nDCG(dcg='exp-log2')@10, all documents")
     levels = []
     for name, _, gain in rows:
         value, half = estimate(gain)
@@ -85,7 +85,7 @@ def noise_and_gain() -> Chart:
     return levels_figure(
         levels,
         "Searching everybody’s documents, against searching at home",
-        ["Difference of nDCG@10; five seeds, 95 % intervals"],
+        ["Difference of nDCG(dcg='exp-log2')@10; five seeds, 95 % intervals"],
         signed=True,
     )
 

@@ -14,8 +14,8 @@ import fedrank
 rows = []
 for p in (1.0, 0.9, 0.5, 0.25):
     result = fedrank.train("foltr-es", clients=300, rounds=40, privacy__p=p)
-    test = result.final.where(split="test", measure="nDCG@10")
-    row = {"p": p, "nDCG@10": test["learnt"].item()}
+    test = result.final.where(split="test", measure="nDCG(dcg='exp-log2')@10")
+    row = {"p": p, "nDCG(dcg='exp-log2')@10": test["learnt"].item()}
     for promise in result.privacy.promises:
         if promise.unit in ("interaction", "message", "user") and promise.basis != "privacy loss distribution":
             row[f"ε, {promise.unit}"] = round(promise.epsilon, 1)

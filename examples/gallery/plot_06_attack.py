@@ -20,8 +20,8 @@ for name, settings in {
     "they lie, median of means": {"attack": attack, "aggregate": "median-of-means"},
 }.items():
     result = fedrank.run("foltr-es", clients=400, rounds=40, seeds=3, evaluation__every=10, **settings)
-    test = result.final.where(split="test", measure="nDCG@10")
-    rows.append({"": name, "nDCG@10": test["learnt"].item(), "±": test["learnt ±"].item()})
+    test = result.final.where(split="test", measure="nDCG(dcg='exp-log2')@10")
+    rows.append({"": name, "nDCG(dcg='exp-log2')@10": test["learnt"].item(), "±": test["learnt ±"].item()})
 print(fedrank.Frame.of_dicts(rows))
 
 # %%

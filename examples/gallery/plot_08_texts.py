@@ -9,7 +9,7 @@ made up by a program.
 import fedrank
 
 result = fedrank.run("silo-sketch", rounds=20, seeds=1, sketch={"epsilon": 8.0})
-print(result.final.select(["method", "nDCG@10", "ERR", "MAP"]))
+print(result.final.select(["method", "nDCG(dcg='exp-log2')@10", "ERR", "MAP"]))
 
 # %%
 # That table is about a silo's own documents, where there is little to gain. The chart is about searching everybody's:

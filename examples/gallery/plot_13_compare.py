@@ -25,7 +25,7 @@ for name, p in (("open", 1.0), ("private", 0.5)):
 # %%
 # What each ranker reaches on test queries, round by round; the dashed line is a ranker from labels.
 
-chart = comparison_figure({name: one.run for name, one in runs.items()}, "test", "nDCG@10")
+chart = comparison_figure({name: one.run for name, one in runs.items()}, "test", "nDCG(dcg='exp-log2')@10")
 
 # %%
 # ``fedrank compare`` says first what differs, then the final values.

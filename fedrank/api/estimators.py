@@ -132,7 +132,7 @@ class _Names:
 
 
 class RankingEstimator(_Estimator):
-    """A ranker that simulated devices learn from clicks, as an estimator: scores of rows, nDCG@10 as its ``score``.
+    """A ranker that simulated devices learn from clicks, as an estimator; its ``score`` is nDCG(dcg='exp-log2')@10.
 
     Labels are grades, whole numbers from 0 on. In any order of rows the documents of a query are found by ``qid``, or
     by the column ``qid`` of a data frame; its columns ``docid`` and ``label`` are no features either.
@@ -198,7 +198,7 @@ class RankingEstimator(_Estimator):
         return scores
 
     def score(self, X: Any, y: Any, qid: Any = None, sample_weight: Any = None) -> float:
-        """Mean nDCG@10 over all queries, with the gain 2^label − 1, as ``model_.evaluate`` has it.
+        """Mean nDCG(dcg='exp-log2')@10 over all queries, with the gain 2^label − 1, as ``model_.evaluate`` has it.
 
         A pipeline hands over ``sample_weight=None``; there are no weights of documents.
 
@@ -207,14 +207,18 @@ class RankingEstimator(_Estimator):
         """
         check_is_fitted(self, "model_")
         if sample_weight is not None:
-            raise DataError("nDCG@10 is a mean over queries: documents have no weights. Leave sample_weight out.")
+            raise DataError(
+                "nDCG(dcg='exp-log2')@10 is a mean over queries: documents have no weights. Leave sample_weight out."
+            )
         table, ids, y = self._read(X, qid, y)
         if ids is None and self.has_queries_:
             raise DataError(
                 "score needs the query of each row as fit did: qid=…, or a data frame's column. A cross-validation "
                 "hands it over with sklearn.set_config(enable_metadata_routing=True) and params={'qid': qid}."
             )
-        return self.model_.evaluate(_by_query(table, y, ids)[1], ["nDCG@10"])["train"]["nDCG@10"]
+        return self.model_.evaluate(_by_query(table, y, ids)[1], ["nDCG(dcg='exp-log2')@10"])["train"][
+            "nDCG(dcg='exp-log2')@10"
+        ]
 
 
 def _by_query(table: Any, y: Any, ids: Shaped[np.ndarray, " rows"] | None) -> tuple[np.ndarray, tuple[Any, Any, Any]]:

@@ -27,6 +27,45 @@ def list_(*, as_json: AsJson = False) -> None:
 
 
 @app.command
+def generate(
+    out: Path,
+    /,
+    *,
+    data: str = "generated",
+    fold: int = 1,
+    sessions: int = 100_000,
+    eta: float = 1.0,
+    depth: int = 10,
+    rankers: int = 3,
+    swapped: float = 0.1,
+    seed: int = 0,
+) -> None:
+    """Make up a click log with known position bias from labelled queries, to try fedrank learn-from-log on it.
+
+    Several rankers answer in turn, and a share of the lists has two neighbours swapped; without either, bias cannot be
+    told from relevance.
+
+    Args:
+        out: The file to write: .parquet, .csv or .jsonl.
+        data: A name in the catalogue, a LETOR file or folder, or 'generated'; the training part.
+        fold: Fold of the data set.
+        sessions: Number of searches.
+        eta: A user looks at position k with probability 1 / k^eta.
+        depth: Results of a list.
+        rankers: Number of rankers.
+        swapped: Share of the lists with two neighbours swapped.
+        seed: Of everything.
+    """
+    from fedrank.data import load
+    from fedrank.ranking.logs.generate import generate_log
+
+    queries = load(data, "ranking", fold=fold, normalise="none").train
+    made = generate_log(queries, sessions, eta=eta, depth=depth, rankers=rankers, swapped=swapped, seed=seed)
+    made.write(queries, out)
+    print(f"wrote {out}: {sessions:,} searches for {queries.n_queries:,} queries, {made.clicked.sum():,} clicks")
+
+
+@app.command
 def fit(
     log: Path,
     /,
@@ -40,13 +79,13 @@ def fit(
 ) -> None:
     """Fit click models to most sessions of a log, and judge them on the others.
 
-    The log is text with tabs between columns: query_id; url_ids and clicks (1 or 0), lists by rank with spaces between,
-    of any length up to 16.
+    The log is one of fedrank learn-from-log, features or not; or text with tabs between columns: query_id; url_ids and
+    clicks (1 or 0), lists by rank with spaces between.
     The perplexity of a click is 1 where a model is certain and right, 2 where it tosses a coin. A held-out session's
     log-likelihood is that of all its clicks together.
 
     Args:
-        log: The file, plain or packed.
+        log: The file, or a folder of User Behavior Insights.
         models: by-rank, position-based, user-browsing, simplified-dynamic-bayesian, dynamic-bayesian; empty: all.
         held_out: Share of the sessions, drawn at random, that models are judged on.
         prior: Sessions that each pair of query and result counts more, with the log's means; 0: the likelihood alone.
@@ -60,6 +99,7 @@ def fit(
 
     from fedrank.core.errors import ConfigError
     from fedrank.ranking.clicks import fit as fitting
+    from fedrank.ranking.logs.read import LogFormat, read_log
 
     if not 0 < held_out < 1:
         raise ConfigError(f"held-out must be between 0 and 1, got {held_out}.")
@@ -68,7 +108,8 @@ def fit(
     for name in models:
         if name not in fitting.MODELS:
             raise ConfigError(f"models must be of {', '.join(fitting.MODELS)}, got {name!r}.")
-    sessions = fitting.read_sessions(log)
+    form = LogFormat(features=(), all_clicked=False, deepest=255)
+    sessions = read_log(log, form).sessions()
     n = len(sessions.pair)
     cut = n - max(1, round(n * held_out))
     if cut < 1:

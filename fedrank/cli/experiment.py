@@ -194,8 +194,8 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
                 --search optuna also a range, such as sigma=0.001..0.1:log or clients=10..50.
             search: grid: run all combinations; optuna (fedrank-zoo): let Optuna choose by what they bring.
             trials: optuna: number of runs in all.
-            measure: optuna: what is to be best, such as 'vali: nDCG@10'; by default the first validation measure. The
-                test part is shown for the best run only.
+            measure: optuna: what is to be best, such as "vali: nDCG(dcg='exp-log2')@10"; by default the first
+                validation measure. The test part is shown for the best run only.
             minimise: optuna: less is better.
             executor: Who computes the grid: this process, one run after the other (here), processes of this machine, or
                 a cluster of dask or ray (fedrank-zoo).
@@ -263,7 +263,7 @@ def resume(folder: Path, /, *, track: Track = None, quiet: Quiet = False, as_jso
 
 
 def demo(*, out: Path | None = None, quiet: Quiet = False, as_json: AsJson = False) -> None:
-    """Train a ranker from the clicks of 200,000 simulated devices, one privatised bit each: about two minutes.
+    """Train a ranker from the clicks of 200,000 simulated devices, one privatised bit each: about three minutes.
 
     Queries and clicks are generated. Each device takes part once; ε = 1 of all that its user does.
 
@@ -271,10 +271,11 @@ def demo(*, out: Path | None = None, quiet: Quiet = False, as_json: AsJson = Fal
         out: The run's directory; by default runs/demo (runs/demo-2, … if that is taken).
     """
     from fedrank.engine.run import run_experiment
-    from fedrank.ranking.protocol import LIFE
 
     folder = out or _free(_RUNS / "demo")
-    config = from_dict({**LIFE, "ranker": "mlp", "privacy": {"epsilon_user": 1.0}, "evaluation": {"every": 2}})
+    config = from_dict({
+        "population": 200_000, "ranker": "mlp", "privacy": {"epsilon_user": 1.0}, "evaluation": {"every": 2}
+    })  # fmt: skip
     run_experiment(config, folder, listener=_listener(quiet))
     _show(folder, as_json)
 

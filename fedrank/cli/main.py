@@ -134,6 +134,11 @@ _COMMANDS = {
         ("demo", "demo:app", "Train from simulated clicks; or (demo web) a search page that learns."),
     ),
     "Use a model": (
+        (
+            "learn-from-log",
+            "from_log:learn_from_log",
+            "Learn a ranker from a team's click log, and judge it off policy.",
+        ),
         ("evaluate", "models:evaluate", "Measure what a trained model is worth on labelled data."),
         ("rank", "models:rank", "Rank the documents of queries with a trained model: a TREC run."),
         ("export", "models:export", "Write a trained model for other libraries: ONNX or safetensors."),

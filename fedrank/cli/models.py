@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fedrank.cli.terminal import AsJson, print_json, say, table
 from fedrank.core.errors import ConfigError
@@ -73,8 +73,8 @@ def evaluate(
     Args:
         model: A run's folder, or a model's file.
         data: A file or a folder with labels, or a name of the catalogue (fedrank data list).
-        measures: Of rankers and texts: measures, such as nDCG@10 (gain 2^label - 1, which ir-measures writes
-            nDCG(dcg='exp-log2')@10), nDCG(dcg='log2')@10 (gain label) or RR@10.
+        measures: Of rankers and texts: measures by the names of ir-measures, such as nDCG(dcg='exp-log2')@10 (gain
+            2^label - 1), nDCG@10 (gain label), P@5, R@10 or RR@10.
         fold: Of rankers: fold of a set that has folds.
         depth: Of texts: documents that BM25 finds for a query, and the model ranks; by default 30.
         label: Of tables: column of the label; by default that of the training data.
@@ -96,19 +96,38 @@ def evaluate(
     say(drawn)
 
 
-def export(model: Path, out: Path, /, *, seed: int | None = None, party: str | None = None) -> None:
-    """Write a trained model for other libraries: ONNX, or safetensors with everything that scoring needs.
+def export(
+    model: Path,
+    out: Path,
+    /,
+    *,
+    to: Literal["elasticsearch-ltr", "opensearch-ltr", "vespa-onnx"] | None = None,
+    seed: int | None = None,
+    party: str | None = None,
+) -> None:
+    """Write a trained model for other libraries or a search engine.
+
+    Without --to it is ONNX, or safetensors with everything that scoring needs, as the file's name says.
 
     Args:
         model: A run's folder, or a model's file.
-        out: The file to write: name.onnx (needs the extra onnx) or name.safetensors.
+        out: The file to write: name.onnx (needs the extra onnx) or name.safetensors; of the Learning to Rank plugins
+            name.json, the body of a request.
+        to: Of rankers: the engine's form. What it cannot express is refused.
         seed: Of a run's folder: the model's seed; by default the first.
         party: The party whose model it is, where each has its own or prepares inputs in its own way.
     """
+    loaded = _load(model, seed, party)
+    if to is not None:
+        from fedrank.ranking.engines import export_for_engine
+
+        for path in export_for_engine(loaded, out, to):
+            print(f"wrote {path}")
+        return
     writes = {".onnx": "to_onnx", ".safetensors": "save"}
     if out.suffix not in writes:
         raise ConfigError(f"{out}: the name must end in {' or '.join(writes)}, which says what is written.")
-    getattr(_load(model, seed, party), writes[out.suffix])(out)
+    getattr(loaded, writes[out.suffix])(out)
 
 
 def _load(path: Path, seed: int | None, party: str | None) -> Any:

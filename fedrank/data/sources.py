@@ -26,6 +26,9 @@ from fedrank.data.frames import as_frame
 
 Data = TypeVar("Data")
 
+#: What an id of the package ir-datasets begins with, as a source.
+IR_DATASETS = "ir_datasets:"
+
 
 class Reader(abc.ABC, Generic[Data]):
     """A reader of one kind of data. A subclass is a frozen dataclass; its fields are the settings of reading.
@@ -60,6 +63,17 @@ class Reader(abc.ABC, Generic[Data]):
     @abc.abstractmethod
     def path(self, path: Path) -> Data:
         """Read the data of an existing file or folder."""
+
+    def collection(self, name: str) -> Data:
+        """The data of an id of ir-datasets; by default refused.
+
+        Raises:
+            DataError: ir-datasets has documents, queries and judgements, which are no data of this kind.
+        """
+        raise DataError(
+            f"{IR_DATASETS}{name}: ir-datasets has documents, queries and judgements, where data of {self.kind} is "
+            "needed. Give it to a task of texts."
+        )
 
     @abc.abstractmethod
     def frame(self, frame: Frame) -> Data:
@@ -99,6 +113,7 @@ def load(source: Any, kind: str | Reader[Any], *, folder: str | os.PathLike[str]
     * Another name, as text: a set of the catalogue (``fedrank data list``), which lies in the cache folder
       (``FEDRANK_DATA``), or what the entry point of that name in ``fedrank.data`` leads to. A name wins over a path:
       write ``"./mq2008"`` for a folder of that name.
+    * ``"ir_datasets:ID"``: for texts, a collection of the package ir-datasets (an extra), which fetches it.
     * A path, as text or ``Path``, of a file or a folder: LETOR for ranking; CSV or parquet for silos; documents,
       queries and judgements, as BEIR or TREC have them, for texts. A file whose ending is the name of an entry point
       of ``fedrank.formats`` is what that function, called with its path, returns in any of these forms.
@@ -145,6 +160,8 @@ def load(source: Any, kind: str | Reader[Any], *, folder: str | os.PathLike[str]
         if source.lower() in CATALOGUE:
             with _shadowing(source):
                 return _read_from_catalogue(source.lower(), reader, None if folder is None else Path(folder))
+        if source.startswith(IR_DATASETS):
+            return reader.collection(source.removeprefix(IR_DATASETS))
     if isinstance(source, str | os.PathLike):
         path = _found(source, reader)
         ending = path.suffix[1:].lower()

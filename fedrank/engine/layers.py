@@ -51,6 +51,11 @@ class Standardise:
 
 
 @dataclass(frozen=True, eq=False)
+class SignedLog:
+    """Each number x of the table becomes sign(x) · ln(1 + |x|), in double precision."""
+
+
+@dataclass(frozen=True, eq=False)
 class Affine:
     """Each column by itself: x · scale + shift.
 
@@ -101,7 +106,7 @@ class Softmax:
     """Each row of the table [rows, columns] becomes a distribution: e^x over the sum of the row's e^x."""
 
 
-Layer = QueryMinMax | QueryStandardise | Standardise | Affine | Dense | LayerNorm | Relu | Softmax
+Layer = QueryMinMax | QueryStandardise | Standardise | SignedLog | Affine | Dense | LayerNorm | Relu | Softmax
 
 
 def to_onnx(
@@ -161,6 +166,10 @@ def to_onnx(
             divided = node("Div", node("Sub", wide, constant(layer.mean)), constant(divisor))
             void = node("Or", node("IsNaN", divided), constant(~varies))
             last = node("Cast", node("Where", void, constant(np.zeros(1)), divided), to=TensorProto.FLOAT)
+        elif isinstance(layer, SignedLog):
+            wide = node("Cast", last, to=TensorProto.DOUBLE)
+            size = node("Log", node("Add", node("Abs", wide), constant(np.ones(1))))
+            last = node("Cast", node("Mul", node("Sign", wide), size), to=TensorProto.FLOAT)
         elif isinstance(layer, Affine):
             last = node("Add", node("Mul", last, constant(_f32(layer.scale))), constant(_f32(layer.shift)))
         elif isinstance(layer, Dense):
@@ -255,6 +264,13 @@ def to_torch(layers: tuple[Layer, ...]) -> Any:
             divided = (x.double() - self.mean) / self.divisor
             return torch.where(self.varies & ~divided.isnan(), divided, torch.zeros_like(divided)).float()
 
+    class LogOfSize(nn.Module):
+        """sign(x) · ln(1 + |x|)."""
+
+        def forward(self, x: Any) -> Any:
+            wide = x.double()
+            return (wide.sign() * wide.abs().log1p()).float()
+
     modules: list[Any] = []
     for layer in layers:
         if isinstance(layer, QueryMinMax):
@@ -263,6 +279,8 @@ def to_torch(layers: tuple[Layer, ...]) -> Any:
             modules.append(StandardiseOfQuery(layer))
         elif isinstance(layer, Standardise):
             modules.append(ColumnStandardise(layer))
+        elif isinstance(layer, SignedLog):
+            modules.append(LogOfSize())
         elif isinstance(layer, Affine):
             modules.append(ColumnAffine(layer))
         elif isinstance(layer, Dense):

@@ -36,7 +36,7 @@ from fedrank.engine.scoring import best_first
 from fedrank.engine.settings import changes
 
 #: Offline measures of a model that ranks documents, unless told otherwise.
-MEASURES = ("nDCG@10", "RR@10")
+MEASURES = ("nDCG(dcg='exp-log2')@10", "RR@10")
 
 _KEY = "fedrank"
 _FORMAT = 1

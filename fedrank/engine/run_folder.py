@@ -65,7 +65,7 @@ class Score:
 
     Attributes:
         split: ``train``, ``vali`` or ``test``.
-        measure: Such as ``"expected MaxRR (navigational)"`` or ``"nDCG@10 (judged)"``.
+        measure: Such as ``"expected MaxRR (navigational)"`` or ``"nDCG(dcg='exp-log2')@10 (judged)"``.
         value: The mean over queries.
     """
 

@@ -6,7 +6,7 @@ says how it is to be shown::
 
     [study]
     title = "Figure 1: antithetic halves"
-    measures = ["online: MaxRR", "test: nDCG@10"]
+    measures = ["online: MaxRR", "test: nDCG(dcg='exp-log2')@10"]
     curves = ["online: MaxRR"]
     panels = ["clicks"]              # one figure a value; what else varies is a line
     pool = ["fold"]                  # averaged over
@@ -274,7 +274,7 @@ def shorten_run(config: Config, fraction: float) -> Config:
 def _measure(text: str, path: Path) -> tuple[str, str]:
     split, colon, measure = str(text).partition(": ")
     if not colon or split not in ("online", "total", "train", "vali", "test"):
-        raise ConfigError(f"{path}: a measure must look like 'test: nDCG@10', got {text!r}.")
+        raise ConfigError(f"{path}: a measure must look like 'test: nDCG(dcg='exp-log2')@10', got {text!r}.")
     return split, measure
 
 

@@ -14,9 +14,11 @@ with one paper. A list without a relevant document has the value 0. Some papers 
 all queries, some over those that have a relevant document, and their numbers cannot be compared: a table must say
 which.
 
-Names are those of ir-measures, with one exception: ``nDCG`` here has the gain 2^label − 1 of learning to rank, which is
-``nDCG(dcg='exp-log2')`` there, while ir-measures' plain ``nDCG`` has the label itself as gain. Both long names are
-known here as well and mean what they mean there: :func:`offline_metric`.
+Names, parameters and meanings are those of ir-measures: ``nDCG@10`` has the label itself as gain, and the gain
+2^label − 1 of learning to rank is ``nDCG(dcg='exp-log2')@10``; ``P(rel=2)@5`` counts labels from 2 on. ``MAP`` and
+``MAP-JOS`` are no names of it. ir-measures orders equal scores as its tools do, by document id or as they come; runs
+and models here by one shuffle, always the same, that knows no labels (:class:`fedrank.ranking.evaluate.Measurement`): a
+ranker without an opinion gains nothing from the order of the data.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jaxtyping
 import numpy as np
@@ -111,6 +113,10 @@ def _gain(labels: Int[Array, "*lists d"]) -> Float[Array, "*lists d"]:
     return ((jnp.int32(1) << labels.astype(jnp.int32)) - 1).astype(jnp.float32)
 
 
+#: Gains of a document by the name of a DCG.
+GAINS = {"log2": lambda labels: labels.astype(jnp.float32), "exp-log2": _gain}
+
+
 def _ratio(part: Float[Array, "*lists"], whole: Float[Array, "*lists"]) -> Float[Array, "*lists"]:
     """The quotient, and 0 where the whole is 0."""
     return jnp.where(whole > 0, part / jnp.where(whole > 0, whole, 1.0), 0.0)
@@ -127,36 +133,37 @@ def _first_stop(chance: Float[Array, "*lists d"], weights: Float[np.ndarray, "*o
     "nDCG", summary="Discounted gain of the ranking over that of the best ranking.", citation="jarvelin2002ndcg"
 )
 def ndcg(
-    scores: Scores, labels: Labels, where: Where, *, k: int | None = None, ties: str = "fixed", key: Key | None = None
+    scores: Scores,
+    labels: Labels,
+    where: Where,
+    *,
+    k: int | None = None,
+    ties: str = "fixed",
+    key: Key | None = None,
+    dcg: str = "log2",
 ) -> Values:
-    """Normalised discounted cumulative gain, with gain 2^label − 1 and discount 1 / log2(1 + rank).
+    """Normalised discounted cumulative gain (Järvelin & Kekäläinen 2002), with discount 1 / log2(1 + rank).
 
-    In ir-measures this is ``nDCG(dcg='exp-log2')``; its plain ``nDCG`` is :func:`linear_ndcg`.
+    The best ranking is cut off at k as well.
 
-    The measure is Järvelin & Kekäläinen's (2002), the gain that of Burges et al. (2005), as usual in learning
-    to rank; the best ranking is cut off at k as well. Arguments and ties: see module.
+    Args:
+        scores: See module.
+        labels: See module.
+        where: See module.
+        k: See module.
+        ties: See module.
+        key: See module.
+        dcg: The gain of a document: ``"log2"``, its label, as trec_eval has it; ``"exp-log2"``, 2^label − 1 (Burges et
+            al. 2005), as usual in learning to rank.
 
-    >>> value = ndcg(jnp.array([3.0, 2.0, 1.0]), jnp.array([0, 2, 1]), jnp.ones(3, bool))
-    >>> round(float(value), 4)
-    0.659
+    >>> lists = jnp.array([3.0, 2.0, 1.0]), jnp.array([0, 2, 1]), jnp.ones(3, bool)
+    >>> round(float(ndcg(*lists)), 4), round(float(ndcg(*lists, dcg="exp-log2")), 4)
+    (0.6697, 0.659)
     """
-    return _ndcg(_gain, _rank_lists(scores, labels, where, ties, key), k)
-
-
-def linear_ndcg(
-    scores: Scores, labels: Labels, where: Where, *, k: int | None = None, ties: str = "fixed", key: Key | None = None
-) -> Values:
-    """:func:`ndcg` with the label itself as gain, as Järvelin & Kekäläinen (2002) and trec_eval have it.
-
-    >>> value = linear_ndcg(jnp.array([3.0, 2.0, 1.0]), jnp.array([0, 2, 1]), jnp.ones(3, bool))
-    >>> round(float(value), 4)
-    0.6697
-    """
-    return _ndcg(lambda found: found.astype(jnp.float32), _rank_lists(scores, labels, where, ties, key), k)
-
-
-def _ndcg(gain_of: Callable[[Array], Array], ranked: _Ranked, k: int | None) -> Values:
-    gain = gain_of(ranked.labels)
+    if dcg not in GAINS:
+        raise ConfigError(f"dcg of nDCG must be one of {', '.join(GAINS)}, got {dcg!r}.")
+    ranked = _rank_lists(scores, labels, where, ties, key)
+    gain = GAINS[dcg](ranked.labels)
     discount = _weights(lambda rank: 1 / np.log2(1 + rank), ranked, k)
     best = -jnp.sort(-gain, axis=-1)
     return _ratio(jnp.sum(ranked.group_sum(gain) / ranked.size * discount, axis=-1), jnp.sum(best * discount, axis=-1))
@@ -171,15 +178,15 @@ def reciprocal_rank(
     k: int | None = None,
     ties: str = "fixed",
     key: Key | None = None,
-    relevant: int = 1,
+    rel: int = 1,
 ) -> Values:
-    """Reciprocal rank of the first document with a label of at least ``relevant``; 0 if there is none up to rank k.
+    """Reciprocal rank of the first document with a label of at least ``rel``; 0 if there is none up to rank k.
 
     Under ``ties="expected"``: given that no rank above holds a relevant document, rank o + 1 of a tie group
     of m documents, R of them relevant, holds one with probability R / (m − o). Other arguments: see module.
     """
     ranked = _rank_lists(scores, labels, where, ties, key)
-    hits = ranked.group_sum((ranked.labels >= relevant).astype(jnp.float32))
+    hits = ranked.group_sum((ranked.labels >= rel).astype(jnp.float32))
     # With fewer than R documents left in the group one was met before: no reader gets here, any chance up to 1 will do.
     chance = jnp.minimum(hits / (ranked.size - ranked.offset), 1.0)
     return _first_stop(chance, _weights(lambda rank: 1 / rank, ranked, k))
@@ -195,7 +202,7 @@ def err(
     labels: Labels,
     where: Where,
     *,
-    max_label: int,
+    max_label: int = 4,
     k: int | None = None,
     ties: str = "fixed",
     key: Key | None = None,
@@ -208,8 +215,8 @@ def err(
         scores: See module.
         labels: See module.
         where: See module.
-        max_label: The largest label of the scale: 2 for LETOR 4.0, 4 for MSLR and Yahoo. Part of the measure,
-            so it has no default. Larger labels count as this one.
+        max_label: The largest label of the scale: 2 for LETOR 4.0; 4 for MSLR and Yahoo, and in TREC's gdeval, whatever
+            the labels are. Larger labels count as this one.
         k: See module.
         ties: ``"fixed"`` or ``"random"``; the mean over all orders has no cheap closed form.
         key: See module.
@@ -232,9 +239,9 @@ def average_precision(
     k: int | None = None,
     ties: str = "fixed",
     key: Key | None = None,
-    relevant: int = 1,
+    rel: int = 1,
 ) -> Values:
-    """Average precision; relevant documents are those with a label of at least ``relevant``.
+    """Average precision; relevant documents are those with a label of at least ``rel``.
 
     The sum over the first k ranks is divided by the number of all relevant documents, as trec_eval does, also
     if that is more than k. Under ``ties="expected"``, rank o + 1 of a tie group of m documents, R of them
@@ -242,13 +249,58 @@ def average_precision(
     in the group do. Other arguments: see module.
     """
     ranked = _rank_lists(scores, labels, where, ties, key)
-    hit = (ranked.labels >= relevant).astype(jnp.float32)
+    hit = (ranked.labels >= rel).astype(jnp.float32)
     hits = ranked.group_sum(hit)
     before = jnp.take_along_axis(jnp.cumsum(hit, axis=-1), ranked.last, axis=-1) - hits
     mates = ranked.offset * (hits - 1) / jnp.maximum(ranked.size - 1, 1)
     share = hits / ranked.size
     weights = _weights(lambda rank: 1 / rank, ranked, k)
     return _ratio(jnp.sum(share * (before + 1 + mates) * weights, axis=-1), jnp.sum(hit, axis=-1))
+
+
+def _expected_hits(scores: Scores, labels: Labels, where: Where, k: int | None, ties: str, key: Key | None, rel: int):
+    """Expected relevant documents up to rank k, and all relevant ones."""
+    ranked = _rank_lists(scores, labels, where, ties, key)
+    hit = (ranked.labels >= rel).astype(jnp.float32)
+    upto = _weights(np.ones_like, ranked, k)
+    return jnp.sum(ranked.group_sum(hit) / ranked.size * upto, axis=-1), jnp.sum(hit, axis=-1)
+
+
+@OFFLINE.register("P", summary="Share of relevant documents among the first k.", citation="buckley2000stability")
+def precision(
+    scores: Scores,
+    labels: Labels,
+    where: Where,
+    *,
+    k: int | None = None,
+    ties: str = "fixed",
+    key: Key | None = None,
+    rel: int = 1,
+) -> Values:
+    """Relevant documents up to rank k, with a label of at least ``rel``, divided by k, also where fewer are ranked.
+
+    Without k they are divided by the length of the list. Other arguments: see module.
+    """
+    found, _ = _expected_hits(scores, labels, where, k, ties, key, rel)
+    return _ratio(found, jnp.sum(where, axis=-1).astype(jnp.float32)) if k is None else found / k
+
+
+@OFFLINE.register("R", summary="Share of the relevant documents among the first k.", citation="buckley2000stability")
+def recall(
+    scores: Scores,
+    labels: Labels,
+    where: Where,
+    *,
+    k: int | None = None,
+    ties: str = "fixed",
+    key: Key | None = None,
+    rel: int = 1,
+) -> Values:
+    """Relevant documents up to rank k, with a label of at least ``rel``, divided by all of them; 0 if there are none.
+
+    Other arguments: see module.
+    """
+    return _ratio(*_expected_hits(scores, labels, where, k, ties, key, rel))
 
 
 # Its mean over queries is what the literature calls MAP.
@@ -304,13 +356,10 @@ def map_jos(
 
 
 def offline_metric(name: str) -> Callable[..., Values]:
-    """The metric of a name such as ``nDCG@10``, ``RR(relevant=2)@10``, ``ERR(max_label=4)`` or ``AP``.
-
-    ``nDCG(dcg='exp-log2')@10`` is ``nDCG@10``, and ``nDCG(dcg='log2')@10`` what ir-measures calls ``nDCG@10``.
+    """The metric of a name such as ``nDCG@10``, ``nDCG(dcg='exp-log2')@10``, ``RR(rel=2)@10`` or ``AP``.
 
     Args:
-        name: A name in :data:`OFFLINE`; then, in brackets, parameters of the function, which are integers;
-            then the cutoff.
+        name: A name in :data:`OFFLINE`; then, in brackets, a parameter of the function; then the cutoff.
 
     Returns:
         The function with these arguments filled in: ``fn(scores, labels, where, *, ties="fixed", key=None)``.
@@ -319,27 +368,24 @@ def offline_metric(name: str) -> Callable[..., Values]:
         UnknownNameError: No such metric.
         ConfigError: The name is malformed, or a parameter is missing or unknown.
 
-    >>> metric = offline_metric("RR(relevant=2)@10")
+    >>> metric = offline_metric("RR(rel=2)@10")
     >>> float(metric(jnp.array([3.0, 2.0]), jnp.array([1, 2]), jnp.ones(2, bool)))
     0.5
     """
-    by_gain = re.fullmatch(r"""nDCG\(dcg=(['"])(exp-log2|log2)\1\)(?:@([1-9]\d*))?""", name.strip())
-    if by_gain is not None:
-        chosen = ndcg if by_gain[2] == "exp-log2" else linear_ndcg
-        return functools.partial(chosen, k=None if by_gain[3] is None else int(by_gain[3]))
-    match = re.fullmatch(r"([\w-]+)(?:\((\w+)=(\d+)\))?(?:@([1-9]\d*))?", name.strip())
+    pattern = r"""([\w-]+)(?:\((\w+)=(?:(\d+)|(['"])([\w-]+)\4)\))?(?:@([1-9]\d*))?"""
+    match = re.fullmatch(pattern, name.strip())
     if match is None:
         raise ConfigError(
             f"{name!r} names no offline metric with a cutoff; write for example nDCG@10 or ERR(max_label=4)@10."
         )
-    base, parameter, value, cutoff = match.groups()
+    base, parameter, number, _, word, cutoff = match.groups()
     function = OFFLINE.get(base)
-    known = {"nDCG": (), "MAP-JOS": (), "ERR": ("max_label",)}.get(base, ("relevant",))
-    if parameter is not None and parameter not in known:
-        raise ConfigError(f"{base} has no parameter {parameter!r}; it has {', '.join(known) or 'none'}.")
-    if base == "ERR" and parameter is None:
-        raise ConfigError(f"{name!r} needs the largest label of the scale: write ERR(max_label=4), or 2 for LETOR 4.0.")
+    known = {"nDCG": ("dcg",), "MAP-JOS": (), "ERR": ("max_label",)}.get(base, ("rel",))
+    if parameter is not None and (parameter not in known or (word is None) != (parameter != "dcg")):
+        raise ConfigError(f"{base} has no such parameter in {name!r}; it has {', '.join(known) or 'none'}.")
+    if word is not None and word not in GAINS:
+        raise ConfigError(f"{name!r}: dcg must be one of {', '.join(GAINS)}, got {word!r}.")
     if base == "MAP-JOS" and cutoff is not None:
         raise ConfigError(f"{name!r}: MAP-JOS has no cutoff; write MAP-JOS, or AP@{cutoff}, which is what to report.")
-    settings = {} if parameter is None else {parameter: int(value)}
+    settings: dict[str, Any] = {} if parameter is None else {parameter: word or int(number)}
     return functools.partial(function, k=None if cutoff is None else int(cutoff), **settings)

@@ -114,7 +114,7 @@ def discounted_cumulative(
     each impression.
 
     Args:
-        values: float [rounds, ...], such as the mean nDCG@10 of what users were shown in each round.
+        values: float [rounds, ...], such as the mean nDCG(dcg='exp-log2')@10 of what users were shown in each round.
         gamma: γ, in (0, 1]; 1 adds up without discount.
 
     Returns:

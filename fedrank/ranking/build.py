@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedrank.aggregation.differences import ES_DEFENCES
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import ConfigError, ModelError
 from fedrank.core.fields import is_part
 from fedrank.core.lazy import jax, jnp, on_cpu
 from fedrank.core.protocol import Party, Protocol
@@ -22,6 +22,7 @@ from fedrank.data import load
 from fedrank.data.folders import OWN, files_state
 from fedrank.engine.attackers import ATTACKS, draw_attackers
 from fedrank.engine.methods import method, method_names
+from fedrank.engine.model import read_model
 from fedrank.engine.simulator import Conditions
 from fedrank.metrics.online import REWARDS, OnlineMetric
 from fedrank.ranking.clicks.cascade import MAX_GRADES, USERS, CascadeUser, inverted_user
@@ -32,6 +33,7 @@ from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.data.reader import QueryReader
 from fedrank.ranking.data.splits import Splits
+from fedrank.ranking.model import RankingModel
 from fedrank.ranking.protocol import Parts, RankingProtocol
 from fedrank.ranking.rankers.base import RANKERS, Ranker
 from fedrank.ranking.rankers.given import as_ranker
@@ -129,6 +131,20 @@ def use_kernels(config: RankingRun, ranker: Ranker) -> bool:
     return config.compute.kernels == "on"
 
 
+def start_model(config: RankingRun) -> RankingModel | None:
+    """The model that a run starts from; None if it starts from the ranker's own start.
+
+    Raises:
+        ModelError: There is no such file, or it is no model of this wing.
+    """
+    if not config.start_from:
+        return None
+    model = read_model(config.start_from)
+    if not isinstance(model, RankingModel):
+        raise ModelError(f"{config.start_from}: is a {type(model).__name__}; a run of this task starts from a ranker.")
+    return model
+
+
 def user_for(name: str, splits: Splits, depth: int = DEPTH) -> CascadeUser:
     """The click model for the grades of this data: as many as the set is known to have, or as its labels need."""
     grades = max(splits.grades, splits.max_label + 1)
@@ -193,12 +209,19 @@ def build(
     rules = getattr(config.method, "rules", None)
     if rules is not None and config.method.aggregate != OWN:
         rules.entry(config.method.aggregate)
-    splits = splits_of(config, folder, data)
+    start = start_model(config)
+    splits = (
+        splits_of(config, folder, data)
+        if start is None
+        else start.prepare(splits_of(dataclasses.replace(config, normalise="none"), folder, data))
+    )
     ranker = getattr(protocol, "ranker", None)
     if ranker is None and "ranker" in own:
         ranker = as_ranker(own["ranker"], splits.train.n_features)
     elif ranker is None:
         ranker = RANKERS.get(config.ranker).build(splits.train.n_features, config.hidden)
+    if start is not None and start.ranker != ranker:
+        raise ConfigError(f"start_from: its ranker is {start.ranker}, and the run's {ranker}; they must be the same.")
     metric = REWARDS.get(config.reward)(config.depth)
     kernels = use_kernels(config, ranker) if protocol is None else getattr(protocol, "kernels", False)
     train, shares = _shares(config, splits.train)
@@ -219,6 +242,7 @@ def build(
         _check_rule(config, own["aggregate"], ranker.size)
     if protocol is None or getattr(protocol, "user", protocol) is None:  # a method without users is settings alone
         known = Parts(ranker, users, metric, kernels, config.bounds, own.get("aggregate"), attackers_of(config))
+        known = known if start is None else dataclasses.replace(known, start=tuple(map(float, start.weights)))
         protocol = config.method.bind(known)
         # Learners without a kernel take padded queries.
         kernels = kernels and protocol.kernels
@@ -294,7 +318,12 @@ def splits_of(config: RankingRun, folder: str | os.PathLike[str] | None = None, 
     """The data that a configuration names, or of the caller's own; arguments and errors as of :func:`build`."""
     c = config
     reader = QueryReader(
-        fold=c.fold, normalise=c.normalise, seed=c.data_seed, holdout=c.holdout, max_label=MAX_GRADES - 1
+        fold=c.fold,
+        normalise=c.normalise,
+        seed=c.data_seed,
+        holdout=c.holdout,
+        divide=c.divide,
+        max_label=MAX_GRADES - 1,
     )
     if data is not None:
         return load(data, reader, folder=folder)

@@ -129,8 +129,8 @@ class Central(RankingProtocol):
 
         ``key`` is consumed.
         """
-        linear = (self.ranker.kernel_shape() or (0, 1))[1] == 0
-        weights = self.ranker.initial()
+        linear = bool(self.start) or (self.ranker.kernel_shape() or (0, 1))[1] == 0
+        weights = self.start_weights()
         if isinstance(key, np.ndarray):
             if self.draws_rankings and not linear:
                 weights = weights + np.float32(INITIAL) * normals(key[None], self.ranker.size)[0]

@@ -47,7 +47,7 @@ class Evaluation(engine.Evaluation):
         10, "Rounds between evaluations; the first and the last model are always evaluated.", low=1, high=10**7
     )
     measures: tuple[str, ...] = setting(
-        ("nDCG@10", "RR@10"), "Offline measures, each over all queries and over judged queries."
+        ("nDCG(dcg='exp-log2')@10", "RR@10"), "Offline measures, each over all queries and over judged queries."
     )
     users: tuple[str, ...] = setting((), "Click models for the exact expected metric; empty: the one that trains.")
     tie_orders: int = setting(
@@ -88,6 +88,7 @@ class Bounds:
         late: Probability that a reply comes rounds later.
         attackers: Share of the devices that attack.
         equal: All devices make equally many interactions.
+        interactions: B, interactions of a device in a round.
     """
 
     rounds: int = 1
@@ -98,6 +99,7 @@ class Bounds:
     late: float = 0.0
     attackers: float = 0.0
     equal: bool = True
+    interactions: int = 4
 
     def __post_init__(self):
         if self.participations is not None and self.participations < 1:
@@ -122,11 +124,22 @@ class RankingRun(RunConfig):
     )
     fold: int = setting(1, "Fold of the data set, 1 to 5.", low=1, high=5)
     data_seed: int = setting(0, "Seed of generated data, of shares and of who differs how.", low=0, high=2**63 - 1)
-    normalise: Literal["auto", "none", "query-minmax"] = setting(
-        "auto", "Features: auto leaves data in [0, 1] alone and scales other data to it, query by query."
+    start_from: str = setting(
+        "", "Model to start from, such as one of fedrank learn-from-log; data is then normalised as it needs."
+    )
+    normalise: Literal["auto", "none", "query-minmax", "standard", "min-max", "log"] = setting(
+        "auto",
+        "Features: auto leaves data in [0, 1] alone and scales other data to it, query by query (query-minmax); "
+        "standard, min-max and log take constants of the training part, as search engines need them.",
     )
     holdout: float = setting(
         0.0, "Share of the training queries that become the test part, where the data has none; by data_seed."
+    )
+    divide: int | None = setting(
+        None,
+        "Seed by which all queries at hand are divided in five by lot, three fifths to train; fold is the one tested.",
+        low=0,
+        high=2**63 - 1,
     )
     clicks: str = setting(
         "navigational", "Click model: one of fedrank data clicks list, or a file of fedrank data clicks fit."
@@ -175,7 +188,7 @@ class RankingRun(RunConfig):
     @property
     def bounds(self) -> Bounds:
         """Facts of the run that a promise may rest on."""
-        return Bounds(rounds=self.rounds, clients=self.clients)
+        return Bounds(rounds=self.rounds, clients=self.clients, interactions=self.interactions)
 
     @override
     def derive_settings(self) -> Any:
@@ -282,7 +295,10 @@ class DeviceRun(RankingRun):
 
     @override
     def derive_settings(self) -> Any:
-        """The same with participations filled in.
+        """The same with participations filled in; and with rounds, clients, interactions and step size.
+
+        Those are chosen together where a population has a promise for a user's life and none of the first three was
+        changed (:mod:`fedrank.ranking.schedule`).
 
         Raises:
             ConfigError: See :meth:`RunConfig.resolved`; or more messages than the population may send.
@@ -291,8 +307,14 @@ class DeviceRun(RankingRun):
         if self.population is not None and not getattr(self.method, "populations", False):
             raise ConfigError(f"population means nothing to {self.protocol}: its devices take part in every round.")
         participations = self.participations or (None if self.population is None else 1)
-        self._check_population(participations)
-        return dataclasses.replace(config, participations=participations)
+        config, unchanged = dataclasses.replace(config, participations=participations), self.unchanged()
+        if all(getattr(config, one) == getattr(unchanged, one) for one in ("rounds", "clients", "interactions")):
+            choose = getattr(config.method, "choose_schedule", None)
+            if choose is not None and (chosen := choose(config.bounds)) is not None:
+                rounds, clients, method = chosen
+                config = dataclasses.replace(config, rounds=rounds, clients=clients, method=method)
+        config._check_population(participations)
+        return config
 
     @property
     def bound_to_rounds(self) -> bool:

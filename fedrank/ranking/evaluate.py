@@ -33,7 +33,7 @@ from fedrank.ranking.sessions.reference import rank, tie_breakers
 
 #: Lists whose pattern probabilities are held at a time: 256 × 1,024 floats are 1 MiB.
 _BATCH = 256
-_KNOWN = re.compile(r"(nDCG|RR)(?:@([1-9]\d*))?")
+_KNOWN = re.compile(r"(nDCG|nDCG\(dcg='exp-log2'\)|RR)(?:@([1-9]\d*))?|([PR])@([1-9]\d*)")
 
 
 def known(measures: tuple[str, ...]) -> bool:
@@ -95,15 +95,14 @@ def measure_queries(
     Args:
         metric: Reward whose exact expectation is wanted; None: offline measures only.
         users: Click models to take it under.
-        measures: Names of offline measures, such as ``"nDCG@10"``, all :func:`known`.
+        measures: Names of offline measures, such as ``"nDCG(dcg='exp-log2')@10"``, all :func:`known`.
         scores: float32 [models, q, d].
         labels: int32 [q, d].
         where: bool [q, d], False on padding.
         rng_bits: uint32 [orders, q] for shuffles of equal scores; None keeps the order of the data.
     """
     labels = np.where(where, labels, 0)
-    gains = (np.int32(1) << labels) - 1
-    best = -np.sort(-gains, axis=-1)
+    best = -np.sort(-labels, axis=-1)
     sums: dict[str, np.ndarray] = {}
     orders = [None] if rng_bits is None else list(rng_bits)
     for bits in orders:
@@ -128,15 +127,20 @@ def _offline(
 ) -> Float[np.ndarray, "models queries"]:
     match = _KNOWN.fullmatch(name)
     assert match is not None  # asked for before
-    k = min(int(match[2]), ranked.shape[-1]) if match[2] else ranked.shape[-1]
-    top = ranked[..., :k]
-    if match[1] == "RR":
+    base, cutoff = match[1] or match[3], match[2] or match[4]
+    k = min(int(cutoff), ranked.shape[-1]) if cutoff else ranked.shape[-1]
+    top, ideal = ranked[..., :k], best[:, :k]
+    if base == "RR":
         hit = top >= 1
         return np.where(hit.any(-1), np.float32(1) / (hit.argmax(-1) + 1), np.float32(0)).astype(np.float32)
-    discount = (1 / np.log2(2 + np.arange(k))).astype(np.float32)
-    ideal = best[:, :k].astype(np.float32) @ discount
-    found = ((np.int32(1) << top) - 1).astype(np.float32) @ discount
-    return np.where(ideal > 0, found / np.where(ideal > 0, ideal, np.float32(1)), np.float32(0))
+    if base in ("P", "R"):
+        found, whole = (top >= 1).sum(-1), np.float32(cutoff) if base == "P" else (best >= 1).sum(-1)
+    else:
+        discount = (1 / np.log2(2 + np.arange(k))).astype(np.float32)
+        if base != "nDCG":
+            top, ideal = ((np.int32(1) << one) - 1 for one in (top, ideal))
+        found, whole = (one.astype(np.float32) @ discount for one in (top, ideal))
+    return np.where(whole > 0, found / np.where(whole > 0, whole, np.float32(1)), np.float32(0)).astype(np.float32)
 
 
 #: A collection with at most this many documents, padding included, is evaluated as one array.
@@ -197,7 +201,7 @@ class Measurement:
         splits: The data; features are not looked at.
         metric: Online metric whose exact expectation is wanted; None: offline measures only.
         users: Click models to take it under.
-        measures: Names of offline measures, such as ``"nDCG@10"``.
+        measures: Names of offline measures, such as ``"nDCG(dcg='exp-log2')@10"``.
         tie_orders: Shuffles of equal scores to average over; 0 keeps the order of the data. Data that is sorted by
             label would otherwise make a ranker without an opinion a perfect one.
 

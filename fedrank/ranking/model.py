@@ -18,10 +18,10 @@ from fedrank.core.trees import Json
 from fedrank.data import load
 from fedrank.data.frames import list_names, query_ids, table_of
 from fedrank.data.sources import is_known
-from fedrank.engine.layers import Dense, Layer, QueryMinMax, Relu
+from fedrank.engine.layers import Dense, Layer, QueryMinMax, Relu, SignedLog, Standardise
 from fedrank.engine.model import MEASURES, Model, ModelParts, run_lines, tensor
 from fedrank.engine.scoring import best_first
-from fedrank.ranking.data.normalise import normalise
+from fedrank.ranking.data.normalise import Constants, normalise
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.data.reader import QueryReader
 from fedrank.ranking.data.splits import Splits
@@ -41,9 +41,10 @@ class RankingModel(Model):
         ranker: The ranker.
         weights: float32 [ranker.size].
         normalise: How features are normalised before they are scored: ``query-minmax`` maps each feature of each query
-            to [0, 1], ``none`` takes them as they are.
+            to [0, 1], ``none`` takes them as they are; else the name of the constants.
         names: Names of the features in their order; empty where the data had none.
         about: Where the model comes from.
+        constants: Constants of the normalisation, where it is by constants.
     """
 
     task: ClassVar[str] = "ranking"
@@ -53,12 +54,17 @@ class RankingModel(Model):
     normalise: str = "none"
     names: tuple[str, ...] = ()
     about: Mapping[str, Json] = field(default_factory=dict)
+    constants: Constants | None = None
 
     def __post_init__(self):
         if np.shape(self.weights) != (self.ranker.size,):
             raise ModelError(f"weights must have shape ({self.ranker.size},), got {np.shape(self.weights)}.")
         if self.names and len(self.names) != self.ranker.n_features:
             raise ModelError(f"names must be {self.ranker.n_features}, one a feature, got {len(self.names)}.")
+        if self.constants is not None and self.constants.centre.shape != (self.ranker.n_features,):
+            raise ModelError(
+                f"constants must be of {self.ranker.n_features} features, got {len(self.constants.centre)}."
+            )
 
     @property
     @override
@@ -69,6 +75,7 @@ class RankingModel(Model):
             "hidden": getattr(self.ranker, "hidden", 0),
             "normalise": self.normalise,
             "feature_names": list(self.names),
+            **({} if self.constants is None else {"constants": self.constants.as_json()}),
         }
 
     @property
@@ -103,7 +110,8 @@ class RankingModel(Model):
         places = np.arange(ranker.size, dtype=np.int64)
         for part, at in _places(ranker, places).items():
             weights[at] = tensor(parts.tensors, part, at.shape)
-        return cls(ranker, weights, a["normalise"], tuple(a["feature_names"]), parts.about)
+        constants = Constants.from_json(a["constants"]) if "constants" in a else None
+        return cls(ranker, weights, a["normalise"], tuple(a["feature_names"]), parts.about, constants)
 
     @property
     @override
@@ -112,7 +120,10 @@ class RankingModel(Model):
 
     @override
     def layers(self) -> tuple[Layer, ...]:
-        first = (QueryMinMax(),) if self.normalise == "query-minmax" else ()
+        first: tuple[Layer, ...] = (QueryMinMax(),) if self.normalise == "query-minmax" else ()
+        if self.constants is not None:
+            logs = (SignedLog(),) if self.constants.how == "log" else ()
+            first = *logs, Standardise(self.constants.centre, self.constants.spread)
         parts = {name: np.asarray(values, np.float32) for name, values in self.tensors.items()}
         if isinstance(self.ranker, Linear):
             return *first, Dense(parts["weight"].T)
@@ -140,16 +151,15 @@ class RankingModel(Model):
             DataError: The features do not fit; says which.
         """
         table = table_of(features, self.n_features, self.names)
-        qid = query_ids(features, self.names, needed=self.normalise != "none") if qid is None else qid
+        qid = query_ids(features, self.names, needed=self.normalise == "query-minmax") if qid is None else qid
         ids = np.zeros(len(table), np.int64) if qid is None else np.asarray(qid)
         if ids.shape != (len(table),):
             raise DataError(f"qid must name the query of each of {len(table)} documents, got shape {ids.shape}.")
         if not len(table):
             return np.zeros(0, np.float32)
-        reader = QueryReader(normalise=self.normalise)
-        queries = load((table, np.zeros(len(table), np.int64), ids), reader).train
+        queries = load((table, np.zeros(len(table), np.int64), ids), QueryReader(normalise="none")).train
         self._warn_of_lone(queries)
-        return self._scores(queries)
+        return self._scores(self._pad_and_normalise(queries))
 
     def rank(self, features: Any, qid: Sequence[Any] | np.ndarray | None = None) -> Int[np.ndarray, "documents"]:
         """Row numbers of the documents, best first; with ``qid`` query after query in their order, best first in each.
@@ -211,11 +221,24 @@ class RankingModel(Model):
             self._warn_of_lone(part)
         return loaded.map(self._pad_and_normalise)
 
+    def prepare(self, splits: Splits) -> Splits:
+        """Data whose features are as they were given, normalised as the model needs.
+
+        Raises:
+            DataError: It has another number of features.
+        """
+        if splits.train.n_features != self.n_features:
+            raise DataError(f"{splits.name} has {splits.train.n_features} features, the model {self.n_features}.")
+        made = splits.map(self._pad_and_normalise)
+        return replace(made, normalised=self.normalise, constants=self.constants)
+
     def _pad_and_normalise(self, queries: QuerySet) -> QuerySet:
         """The queries with as many features as the model has (a LETOR file may leave the last ones out), normalised."""
         lacking = self.n_features - queries.n_features
         if lacking:
             queries = replace(queries, features=np.pad(queries.features, ((0, 0), (0, lacking))))
+        if self.constants is not None:
+            return replace(queries, features=self.constants.apply(queries.features))
         return normalise(queries, self.normalise)
 
     @override
@@ -224,7 +247,7 @@ class RankingModel(Model):
 
         Args:
             data: In any form that :func:`fedrank.data.load` takes.
-            measures: Offline measures, such as ``nDCG@10``, by the names of :mod:`fedrank.metrics.offline`.
+            measures: Offline measures, such as ``nDCG(dcg='exp-log2')@10``; see :mod:`fedrank.metrics.offline`.
             fold: 1 .. 5 of a set that has folds.
 
         Returns:

@@ -1,9 +1,10 @@
 """Plans: how to train a ranker with a promise for a user's whole life, and how good it will be, found by simulation.
 
-A team knows how many devices it has, how often a user of one searches, and what it wants to promise. Open is how the
-messages are spread: few rounds with many devices, or many with few; and how many interactions stand behind a message.
-More rounds and more interactions make a better ranker and take longer, since a device answers a round when its user has
-searched as often as that. A plan simulates the choices and lays quality beside days.
+A team knows how many devices it has, how often a user of one searches, and what it wants to promise. A closed form
+(:mod:`fedrank.ranking.schedule`) says how the messages are spread over rounds and how many searches stand behind one.
+More of both make a better ranker and take longer, since a device answers a round when its user has searched as often as
+that. A plan simulates this schedule beside quicker and slower ones and lays quality beside days. It takes the quickest
+that no other is told apart from upwards.
 
 **Whom one trusts** decides the protocol: no one, or a channel that hides who sent what, means FOLtR-ES with one
 privatised number a message; a secure sum means FPDGD with clipped changes and Gaussian noise in shares.
@@ -23,9 +24,11 @@ import functools
 import math
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
@@ -36,14 +39,17 @@ from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.settings import from_dict
 from fedrank.metrics.online import REWARDS
 from fedrank.metrics.returns import LEAST_SEEDS
-from fedrank.privacy import piecewise
 from fedrank.privacy.accounts.shuffle import local_epsilon
 from fedrank.privacy.calibration import concentrated_epsilon, gaussian_sigma
-from fedrank.privacy.piecewise import AT_ENDS, LARGEST_EPSILON, Piecewise
+from fedrank.privacy.piecewise import AT_ENDS, LARGEST_EPSILON
+from fedrank.ranking.build import splits_of, user_for
 from fedrank.ranking.config import DeviceRun
+from fedrank.ranking.evaluate import Measurement
+from fedrank.ranking.schedule import LEAST_CLIENTS, LEAST_SEARCHES, Schedule, choose_schedule, even, second_moment
+from fedrank.ranking.schedule import ROUNDS as CHOSEN_ROUNDS
 from fedrank.report.statistics import final_values, first_values, t_quantile
 
-#: Rounds and interactions of a message that are tried.
+#: Rounds and interactions of a message that are tried with a secure sum.
 ROUNDS, INTERACTIONS = (25, 50, 100), (4, 16)
 
 
@@ -54,7 +60,7 @@ class Way:
     Attributes:
         protocol: Name of the protocol.
         rate: Dotted name of the setting of its step size.
-        learning_rate: Its step size, chosen on MQ2008: see the study ``private-foltr-es``.
+        learning_rate: Its step size, chosen on MQ2008: see the study ``private-foltr-es``; None: that of the schedule.
         private: Settings of its privacy beside ε.
         bare: Settings without any privacy, everything else the same.
         says: Whom one trusts, in a few words.
@@ -64,7 +70,7 @@ class Way:
 
     protocol: str
     rate: str
-    learning_rate: float
+    learning_rate: float | None
     private: Mapping[str, Json]
     bare: Mapping[str, Json]
     says: str
@@ -82,9 +88,9 @@ _BARE_ES: Mapping[str, Json] = {"privacy": {"p": 1.0}, "presentation": {"name": 
 
 #: By whom is trusted.
 WAYS: Mapping[str, Way] = {
-    "nobody": Way("foltr-es", "server.learning_rate", 0.004, {}, _BARE_ES, "no one is trusted", _ONE_BIT, False),
+    "nobody": Way("foltr-es", "server.learning_rate", None, {}, _BARE_ES, "no one is trusted", _ONE_BIT, False),
     "channel": Way(
-        "foltr-es", "server.learning_rate", 0.004, {"channel": "anonymous"}, _BARE_ES,
+        "foltr-es", "server.learning_rate", None, {"channel": "anonymous"}, _BARE_ES,
         "no one learns whose a message is", _ONE_BIT, True
     ),
     "secure-sum": Way(
@@ -96,8 +102,8 @@ WAYS: Mapping[str, Way] = {
 MOST_DEVICES = 10**8
 #: Largest ε with which sums are simulated.
 LARGEST_OF_A_SUM = 500.0
-#: Fewest devices of a round, and most devices of a population that is simulated as it is.
-LEAST_CLIENTS, SIMULATED = 20, 200_000
+#: Most devices of a population that is simulated as it is.
+SIMULATED = 200_000
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,8 @@ class Need:
     """
 
     devices: int = setting(100_000, "Devices there are.")
-    searches: float = setting(4.0, "Searches of one device's user a day.")
+    searches: float = setting(3.0, "Searches of one device's user a day.")
+    days: float | None = setting(None, "Days that training may take; without it as many as the schedule needs.")
     epsilon: float = setting(1.0, "ε of all that a user does, over all of training.")
     trust: str = setting(
         "nobody",
@@ -140,9 +147,20 @@ class Need:
             )
         if not 0 < self.searches < math.inf:
             raise ConfigError(f"searches a day must be above 0, got {self.searches}.")
+        fewest = min(ROUNDS) * LEAST_SEARCHES / self.searches
+        if self.days is not None and not self.days >= fewest:
+            raise ConfigError(
+                f"days must be at least {math.ceil(fewest)}, for {min(ROUNDS)} rounds of {LEAST_SEARCHES} searches "
+                f"with {self.searches:g} a day, got {self.days:g}."
+            )
         if self.seeds < LEAST_SEEDS:
             raise ConfigError(f"seeds must be at least {LEAST_SEEDS}, for an interval, got {self.seeds}.")
-        self.config(Choice(min(ROUNDS), min(INTERACTIONS), self.clients(min(ROUNDS))))  # what a run refuses is refused
+        self.config(self.shortest)  # what a run refuses is refused
+
+    @property
+    def shortest(self) -> Schedule:
+        """The fewest rounds of the fewest searches that are tried."""
+        return Schedule(min(ROUNDS), min(INTERACTIONS), self.clients(min(ROUNDS)))
 
     def clients(self, rounds: int, devices: int | None = None) -> int:
         """Devices of a round if all devices are used up in ``rounds`` rounds."""
@@ -153,7 +171,11 @@ class Need:
         """The protocol and settings of the assumption of trust."""
         return WAYS[self.trust]
 
-    def config(self, choice: Choice, **more: Json) -> DeviceRun:
+    def learning_rate(self, choice: Schedule) -> float:
+        """Step size of a choice."""
+        return choice.learning_rate if self.way.learning_rate is None else self.way.learning_rate
+
+    def config(self, choice: Schedule, **more: Json) -> DeviceRun:
         """The settings of a run that makes a choice.
 
         Args:
@@ -172,7 +194,7 @@ class Need:
             "rounds": choice.rounds,
             "clients": choice.clients,
             "interactions": choice.interactions,
-            **nest({self.way.rate: self.way.learning_rate}),
+            **nest({self.way.rate: self.learning_rate(choice)}),
             "population": self.devices,
             "participations": self.participations,
             "privacy": {"epsilon_user": self.epsilon, "delta": self.delta, **self.way.private},
@@ -187,25 +209,6 @@ class Need:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """A division of all messages into rounds.
-
-    Attributes:
-        rounds: Rounds of the run.
-        interactions: Searches behind a message.
-        clients: Devices of a round.
-    """
-
-    rounds: int
-    interactions: int
-    clients: int
-
-    def days(self, searches: float) -> float:
-        """Days of all rounds, one after another, each as long as a user takes for the searches of a message."""
-        return self.rounds * self.interactions / searches
-
-
-@dataclass(frozen=True)
 class Predicted:
     """Prediction for the ranker of a choice.
 
@@ -217,16 +220,18 @@ class Predicted:
         simulated: Devices that were simulated, and their ε of the same kind.
         mean: Expected reward of a search on the training queries after the last round, mean over seeds.
         low: Lower end of the interval in which one further run lies with 95 % probability.
-        high: Its upper end.
+        high: Its upper end; both within the values that a ranking of these queries can have.
+        values: The mean of each seed.
     """
 
-    choice: Choice
+    choice: Schedule
     days: float
     epsilon_message: float
     simulated: tuple[int, float]
     mean: float
     low: float
     high: float
+    values: tuple[float, ...] = ()
 
     def as_json(self, need: Need) -> dict[str, Json]:
         """The prediction with its settings, as the command prints it."""
@@ -234,7 +239,7 @@ class Predicted:
             "rounds": self.choice.rounds,
             "clients": self.choice.clients,
             "interactions": self.choice.interactions,
-            "learning_rate": need.way.learning_rate,
+            "learning_rate": need.learning_rate(self.choice),
             "days": self.days,
             "epsilon_user": need.epsilon,
             "epsilon_message": self.epsilon_message,
@@ -254,7 +259,8 @@ class Plan:
         need: The devices, data and privacy of the plan.
         measure: Name of the predicted measure, such as ``"expected MaxRR (navigational)"``.
         choices: All that were tried, the quickest first.
-        best: The one with the best mean, simulated again on other seeds: the best of several means is too good.
+        best: The quickest that no other is told apart from upwards, simulated again on other seeds: the best of several
+            means is too good.
         twice: The same with twice the devices, on these other seeds.
         without: The same without privacy, on these other seeds and as many simulated devices.
         untrained: The measure before training.
@@ -267,20 +273,6 @@ class Plan:
     twice: Predicted
     without: Predicted
     untrained: float
-
-
-def second_moment(epsilon: float) -> float:
-    """m(ε): mean square of what a report stands for, in units of the largest difference that is told.
-
-    Args:
-        epsilon: ε of a message.
-    """
-    mechanism = piecewise.best(epsilon, AT_ENDS)
-    return AT_ENDS * float(mechanism.second_moment(1.0)) + (1 - AT_ENDS) * _mean_second_moment(mechanism)
-
-
-def _mean_second_moment(mechanism: Piecewise) -> float:
-    return mechanism.mean_variance + 1 / 6  # the mean square of a triangular number in [−1, 1]
 
 
 @functools.lru_cache(maxsize=256)
@@ -334,25 +326,36 @@ def equivalent_sum(devices: int, epsilon: float, delta: float, most: int = SIMUL
     return fewest, high
 
 
-def choices(need: Need) -> list[Choice]:
-    """Choices to try: numbers of rounds for which there are devices, and interactions of a message; quickest first."""
-    found = [
-        Choice(rounds, interactions, need.clients(rounds))
-        for rounds in ROUNDS
-        for interactions in INTERACTIONS
-        if need.clients(rounds) >= LEAST_CLIENTS
-    ]
+def choices(need: Need) -> list[Schedule]:
+    """Schedules to try, the quickest first: the chosen one, and others that take a quarter, half and twice as long."""
+    if need.trust == "secure-sum":
+        found = [Schedule(rounds, searches, need.clients(rounds)) for rounds in ROUNDS for searches in INTERACTIONS]
+    else:
+        most = math.inf if need.days is None else need.days * need.searches
+        messages = need.devices * need.participations
+        one = choose_schedule(messages, epsilon_message(need, need.clients(CHOSEN_ROUNDS)), most)
+        fewer = even(max(LEAST_SEARCHES, one.interactions / 2))
+        pairs = ((one.rounds // 2, fewer), (one.rounds, fewer), (one.rounds, one.interactions))
+        pairs = dict.fromkeys((*pairs, (2 * one.rounds, one.interactions)))
+        found = [Schedule(rounds, searches, messages // rounds) for rounds, searches in pairs if rounds >= min(ROUNDS)]
+    days = math.inf if need.days is None else need.days * (1 + 1e-9)
+    found = [one for one in found if one.clients >= LEAST_CLIENTS and one.days(need.searches) <= days]
     return sorted(found, key=lambda one: (one.days(need.searches), one.rounds))
 
 
-def epsilon_message(need: Need, choice: Choice) -> float:
-    """ε of one message, against an attacker who knows whose it is; in a secure sum, of what a device adds to it."""
+def epsilon_message(need: Need, clients: int) -> float:
+    """ε of one message, against an attacker who knows whose it is; in a secure sum, of what a device adds to it.
+
+    Args:
+        need: The promise.
+        clients: Devices of a round.
+    """
     each = need.epsilon / need.participations
     if need.trust == "secure-sum":
         return _epsilon_of_a_round(need.epsilon, need.delta, need.participations)
-    if need.trust == "nobody":
+    if not need.way.delta:
         return each
-    return local_epsilon(each, choice.clients, need.delta / need.participations, AT_ENDS)
+    return local_epsilon(each, clients, need.delta / need.participations, AT_ENDS)
 
 
 def _epsilon_of_a_round(epsilon: float, delta: float, times: int) -> float:
@@ -362,7 +365,7 @@ def _epsilon_of_a_round(epsilon: float, delta: float, times: int) -> float:
 
 
 def simulate_choice(
-    need: Need, choice: Choice, private: bool = True, hear: Callable[[str], None] = lambda said: None
+    need: Need, choice: Schedule, private: bool = True, hear: Callable[[str], None] = lambda said: None
 ) -> tuple[Predicted, float]:
     """Simulate a choice.
 
@@ -375,7 +378,7 @@ def simulate_choice(
     Returns:
         The prediction, and the measure before training.
     """
-    one = epsilon_message(need, choice)
+    one = epsilon_message(need, choice.clients)
     messages = choice.rounds * choice.clients
     if need.trust == "secure-sum":
         number, epsilon = equivalent_sum(messages, one, need.delta)
@@ -397,9 +400,23 @@ def simulate_choice(
         made = run_experiment(need.config(choice, **simulated), Path(folder) / "run")
         metrics = RunFolder(made).read_metrics()
     measure, days = measure_of(need), choice.days(need.searches)
-    interval = prediction_interval(list(final_values(metrics, "train", measure).values()))
+    values = tuple(final_values(metrics, "train", measure).values())
+    mean, low, high = prediction_interval(list(values))
+    worst, ideal = possible_values(need)
     before = prediction_interval(list(first_values(metrics, "train", measure).values()))[0]
-    return Predicted(choice, days, one, (choice.rounds * clients, epsilon), *interval), before
+    simulated = (choice.rounds * clients, epsilon)
+    return Predicted(choice, days, one, simulated, mean, max(low, worst), min(high, ideal), values), before
+
+
+def possible_values(need: Need) -> tuple[float, float]:
+    """The measure on the training queries of the worst and of the best order by label."""
+    config = need.config(need.shortest)
+    splits = splits_of(config)
+    metric, user = REWARDS.get(config.reward)(config.depth), user_for(config.clicks, splits, config.depth)
+    labels = np.concatenate([part.labels for part in splits.parts().values()]).astype(np.float32)
+    found = Measurement(splits, metric, (user,), ()).per_query(np.stack([-labels, labels]))[measure_of(need)]
+    worst, best = found[:, : splits.train.n_queries].mean(axis=1)
+    return float(worst), float(best)
 
 
 def measure_of(need: Need) -> str:
@@ -434,19 +451,44 @@ def plan(need: Need, hear: Callable[[str], None] = lambda said: None) -> Plan:
         FedrankError: The data is not there, or the settings do not fit.
     """
     found = [simulate_choice(need, choice, hear=hear) for choice in choices(need)]
-    winner = max((one for one, _ in found), key=lambda one: one.mean).choice
+    winner = quickest_of_best([one for one, _ in found]).choice
     again = dataclasses.replace(need, seed=need.seed + need.seeds)
     best, _ = simulate_choice(again, winner, hear=hear)
-    twice, _ = simulate_choice(again, Choice(winner.rounds, winner.interactions, 2 * winner.clients), hear=hear)
+    twice, _ = simulate_choice(again, Schedule(winner.rounds, winner.interactions, 2 * winner.clients), hear=hear)
     without, _ = simulate_choice(again, winner, private=False, hear=hear)
     return Plan(need, measure_of(need), tuple(one for one, _ in found), best, twice, without, found[0][1])
+
+
+def quickest_of_best(found: Sequence[Predicted], level: float = 0.95) -> Predicted:
+    """The first prediction that no other is told apart from upwards.
+
+    Two are told apart by Student's t over the seeds' differences, at a level that Bonferroni's correction divides among
+    the others.
+
+    Args:
+        found: The quickest first, all with the same seeds.
+        level: Of all comparisons of one together.
+    """
+    for one in found[:-1]:
+        higher = [other for other in found if other is not one and other.mean > one.mean]
+        each = 1 - (1 - level) / max(1, len(found) - 1)
+        if not any(_is_above(other.values, one.values, each) for other in higher):
+            return one
+    return found[-1]
+
+
+def _is_above(values: Sequence[float], others: Sequence[float], level: float) -> bool:
+    """True if the first are larger than the second, seed by seed, at a level of both sides."""
+    differences = np.subtract(values, others)
+    half = t_quantile(len(differences) - 1, level) * differences.std(ddof=1) / math.sqrt(len(differences))
+    return bool(differences.mean() > half)
 
 
 def rows(made: Plan) -> Iterator[tuple[str, Predicted]]:
     """All predictions with what each is called, in the order of a table."""
     for one in made.choices:
-        yield "best" if one.choice == made.best.choice else "", one
-    yield "best, other seeds", made.best
+        yield "taken" if one.choice == made.best.choice else "", one
+    yield "taken, other seeds", made.best
     yield "twice the devices", made.twice
     yield "no privacy", made.without
 
@@ -464,7 +506,7 @@ def command_of(made: Plan) -> str:
         "--rounds": choice.rounds,
         "--clients": choice.clients,
         "--interactions": choice.interactions,
-        need.way.rate_flag: need.way.learning_rate,
+        need.way.rate_flag: need.learning_rate(choice),
         "--privacy.epsilon-user": need.epsilon,
         **{f"--privacy.{name}": value for name, value in need.way.private.items()},
         "--privacy.delta": need.delta,

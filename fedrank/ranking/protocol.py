@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
+from jaxtyping import Float32
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
@@ -14,7 +15,6 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.registry import Registry
-from fedrank.core.trees import Json
 from fedrank.engine.methods import PrivacyMode as PrivacyMode
 from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.ranking.clicks.cascade import CascadeUser
@@ -24,15 +24,6 @@ from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.mechanisms import Bounds
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.devices import PerDevice, devices
-
-#: 200,000 devices, of which each takes part in one round.
-LIFE: Mapping[str, Json] = {
-    "population": 200_000,
-    "rounds": 100,
-    "clients": 2000,
-    "interactions": 16,
-    "server": {"learning_rate": 0.004},
-}
 
 
 @dataclass(frozen=True)
@@ -47,6 +38,7 @@ class Parts:
         bounds: Facts of the run.
         aggregate: A rule of the caller's own that combines replies; None: what the settings say.
         attackers: Number of devices that attack.
+        start: Weights to start from; empty: those of the ranker's own start.
     """
 
     ranker: Ranker
@@ -56,6 +48,7 @@ class Parts:
     bounds: Bounds
     aggregate: Any = None
     attackers: int = 0
+    start: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,6 +65,7 @@ class RankingProtocol(Protocol):
         others: Further users of a simulation whose devices are not all alike; ``user`` is number 0.
         bounds: Facts of the run that a promise may rest on.
         kernels: The compiled CPU kernels are used where there are any.
+        start: Weights to start from; empty: those of the ranker's own start.
         rules: Rules by which the server may combine replies; None: it has one way.
         populations: Devices may be new ones every round.
         group: Interactions come in multiples of this number.
@@ -83,6 +77,7 @@ class RankingProtocol(Protocol):
     others: tuple[CascadeUser, ...] = bound(())
     bounds: Bounds = bound(Bounds())
     kernels: bool = bound(True)
+    start: tuple[float, ...] = bound(())
     interactions: int = setting(4, "B, interactions of a device in a round.", low=1, high=10**6)
 
     task = "ranking"
@@ -114,7 +109,24 @@ class RankingProtocol(Protocol):
             metric=parts.metric,
             bounds=parts.bounds,
             kernels=parts.kernels,
+            start=parts.start,
         )
+
+    def choose_schedule(self, bounds: Bounds) -> tuple[int, int, Any] | None:
+        """Rounds, devices of a round, and the method with its interactions and step size, chosen for a promise.
+
+        Args:
+            bounds: Facts of a run in which none of them was given.
+
+        Returns:
+            None: nothing is to be chosen.
+        """
+        del bounds
+        return None
+
+    def start_weights(self) -> Float32[np.ndarray, " parameters"]:
+        """The weights that learning starts from."""
+        return np.array(self.start, np.float32) if self.start else self.ranker.initial()
 
     @property
     def group(self) -> int:
@@ -157,4 +169,4 @@ class RankingProtocol(Protocol):
 
     @override
     def experience(self, party: Party) -> dict[str, Any]:
-        return {self.metric.name: party.own.reward, f"nDCG@{self.user.depth}": party.own.ndcg}
+        return {self.metric.name: party.own.reward, f"nDCG(dcg='exp-log2')@{self.user.depth}": party.own.ndcg}

@@ -202,4 +202,5 @@ def ranking_model(experiment: Experiment, weights: Float32[np.ndarray, "paramete
         seed=seed,
         privacy=experiment.protocol.account(config.rounds, config.delta),
     )
-    return RankingModel(experiment.ranker, weights, splits.normalised, splits.feature_names, about)
+    names, constants = splits.feature_names, splits.constants
+    return RankingModel(experiment.ranker, weights, splits.normalised, names, about, constants)

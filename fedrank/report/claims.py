@@ -23,7 +23,9 @@ from fedrank.report.statistics import Estimate, Interval
 DIGITS = 3
 
 #: Measures that lie between 0 and 1, and those that are not negative, by name without "expected".
-_SHARES = re.compile(r"(?:nDCG|MaxRR|RR|ERR|AP|MAP|P|R|AUC|accuracy|Brier score)(?:@\d+)?(?:$|[ ,])")
+_SHARES = re.compile(
+    r"(?:nDCG(?:\(dcg='exp-log2'\))?|MaxRR|RR|ERR|AP|MAP|P|R|AUC|accuracy|Brier score)(?:@\d+)?(?:$|[ ,])"
+)
 _NOT_NEGATIVE = re.compile(r"(?:log.loss|discounted|engagement)\b")
 #: Text that only a result may put into a sentence: decimals, intervals, shares, verdicts.
 _OF_RESULTS = re.compile(
@@ -45,7 +47,7 @@ class Verdict(StrEnum):
 def range_of(measure: str) -> tuple[float, float]:
     """The least and the greatest value that a measure can have; infinite where they are not known.
 
-    >>> range_of("expected MaxRR (navigational)"), range_of("discounted nDCG@10"), range_of("users")
+    >>> range_of("expected MaxRR (navigational)"), range_of("discounted nDCG(dcg='exp-log2')@10"), range_of("users")
     ((0.0, 1.0), (0.0, inf), (-inf, inf))
     """
     name = measure.removeprefix("expected ")

@@ -100,7 +100,7 @@ def opening_figure(run: Run, split: str, measure: str, title: str, series: str) 
     Args:
         run: A run.
         split: Such as ``"test"``.
-        measure: Such as ``"nDCG@10"``.
+        measure: Such as ``"nDCG(dcg='exp-log2')@10"``.
         title: Of the figure.
         series: How the curve is called.
     """
@@ -127,7 +127,7 @@ def comparison_figure(runs: Mapping[str, Run], split: str, measure: str, data: s
     Args:
         runs: By label.
         split: Such as ``"test"``.
-        measure: Such as ``"nDCG@10"``.
+        measure: Such as ``"nDCG(dcg='exp-log2')@10"``.
         data: What the runs have in common, for the title.
     """
     first = next(iter(runs.values()))

@@ -71,7 +71,7 @@ class Comparison:
         name: The ranker, ``a``.
         reference: What it is compared with, ``b``.
         split: ``train``, ``vali`` or ``test``.
-        measure: Such as ``"nDCG@10"``.
+        measure: Such as ``"nDCG(dcg='exp-log2')@10"``.
         queries: How many.
         mean_a: The ranker's mean.
         mean_b: The reference's mean.

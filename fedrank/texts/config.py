@@ -217,7 +217,7 @@ class Evaluation(engine.Evaluation):
         100, "Rounds between evaluations; the first and the last model are always evaluated.", low=1, high=10**7
     )
     measures: tuple[str, ...] = setting(
-        ("nDCG@10", "nDCG", "ERR", "MAP", "MAP-JOS"),
+        ("nDCG(dcg='exp-log2')@10", "nDCG(dcg='exp-log2')", "ERR", "MAP", "MAP-JOS"),
         "Offline measures; MAP is average precision, MAP-JOS the paper's. The first decides who adopts the ranker.",
     )
     baselines: tuple[str, ...] = setting(BASELINES, f"Methods to compare with: {', '.join(BASELINES)}.")

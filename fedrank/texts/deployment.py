@@ -229,7 +229,7 @@ def _whole(config: TextsRun, where: str | None) -> TextExperiment:
 _log = logging.getLogger("fedrank.node")
 
 #: Measure by which a silo compares the federation's ranker with its own.
-_MEASURE = "nDCG@10"
+_MEASURE = "nDCG(dcg='exp-log2')@10"
 
 
 class TextsServer(ServerSide):

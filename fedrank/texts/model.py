@@ -298,7 +298,7 @@ class TextModel(Model):
         Args:
             data: In any form that :func:`fedrank.data.load` takes texts: a folder of documents, queries and judgements
                 as BEIR has it, a name of the catalogue, or the three in memory.
-            measures: Offline measures with a cutoff, such as ``nDCG@10``, by the names of
+            measures: Offline measures with a cutoff, such as ``nDCG(dcg='exp-log2')@10``, by the names of
                 :mod:`fedrank.metrics.offline`.
             silo: As of :meth:`score`.
             depth: Documents that are found for a query.

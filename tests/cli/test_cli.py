@@ -208,7 +208,11 @@ def test_mistakes_are_told_in_a_line_with_what_to_do(capsys, tmp_path, monkeypat
         (["report", "absent"], 1, "absent"),
         (["sweep", "--vary", "clients"], 1, "--vary"),
         (["sweep"], 1, "--vary"),
-        (["sweep", "--search", "optuna", "--vary", "clients=1..2", "--measure", "test: nDCG@10"], 1, "test part"),
+        (
+            ["sweep", "--search", "optuna", "--vary", "clients=1..2", "--measure", "test: nDCG(dcg='exp-log2')@10"],
+            1,
+            "test part",
+        ),
     ]:
         monkeypatch.chdir(tmp_path)
         assert call(tokens) == status
@@ -343,14 +347,18 @@ def test_a_run_can_be_followed_with_a_csv_file(letor, tmp_path, capsys):
 def test_a_search_shows_its_trials_and_the_test_part_of_the_best_only(tmp_path, capsys):
     out = tmp_path / "search"
     asked = ["sweep", *TINY, "--search", "optuna", "--vary", "server.learning_rate=0.001..0.1:log"]
-    asked += ["--measure", "vali: nDCG@10", "--out", str(out)]
+    asked += ["--measure", "vali: nDCG(dcg='exp-log2')@10", "--out", str(out)]
     assert call([*asked, "--trials", "2", "--json"]) == 0
     first = json.loads(capsys.readouterr().out)
     assert call([*asked, "--trials", "3"]) == 0
     text = capsys.readouterr().out
     assert call([*asked, "--trials", "3", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert len(found["trials"]) == 3 and found["trials"][:2] == first["trials"] and found["measure"] == "vali: nDCG@10"
+    assert (
+        len(found["trials"]) == 3
+        and found["trials"][:2] == first["trials"]
+        and found["measure"] == "vali: nDCG(dcg='exp-log2')@10"
+    )
     assert found["best"]["value"] == max(trial["value"] for trial in found["trials"])
     assert all(0.001 <= trial["settings"]["server.learning_rate"] <= 0.1 for trial in found["trials"])
     assert f"{found['best']['value']:.4f}" in text and "…" not in text

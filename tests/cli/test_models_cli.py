@@ -53,12 +53,12 @@ def test_rank_prints_a_run_or_writes_it(ranker, letor, tmp_path, capsys):
 
 
 def test_evaluate_prints_measures_by_their_names(ranker, letor, capsys):
-    assert call(["evaluate", str(ranker), str(letor), "--measures", "nDCG@2", "RR@10", "--json"]) == 0
+    assert call(["evaluate", str(ranker), str(letor), "--measures", "nDCG(dcg='exp-log2')@2", "RR@10", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["train"]
     # Labels in the order of the ranking are 0 1 2 0: the best two would be 2 1.
     expected = (1 / np.log2(3)) / (3 + 1 / np.log2(3))
-    assert found["nDCG@2"] == pytest.approx(expected, rel=1e-6) and found["RR@10"] == 0.5
-    assert call(["evaluate", str(ranker), str(letor), "--measures", "nDCG@2"]) == 0
+    assert found["nDCG(dcg='exp-log2')@2"] == pytest.approx(expected, rel=1e-6) and found["RR@10"] == 0.5
+    assert call(["evaluate", str(ranker), str(letor), "--measures", "nDCG(dcg='exp-log2')@2"]) == 0
     assert f"{expected:.4g}" in capsys.readouterr().out
 
 

@@ -66,12 +66,12 @@ def _folder(path: Path, *, weight=0.5, value=0.25, sent=9, epsilon=4.0, cell="1.
     run = path / where
     (run / "weights").mkdir(parents=True)
     save_file({"weight": np.array([[weight, 1.0]], np.float32)}, run / "weights" / "seed0.safetensors")
-    row = {"seed": 0, "round": 2, "split": "test", "measure": "nDCG@10", column: value}
+    row = {"seed": 0, "round": 2, "split": "test", "measure": "nDCG(dcg='exp-log2')@10", column: value}
     pl.DataFrame([row, row | {"round": 1}]).write_parquet(run / "metrics.parquet")
     line = {"round": 0, "exchange": "train", "sender": "server", "receiver": "parties", "messages": 2, "bytes": sent}
     (run / "ledger.jsonl").write_text(json.dumps(line) + "\n")
     (run / "privacy.json").write_text(json.dumps({"epsilon": epsilon, "words": ["ε = 4"]}))
-    (run / "report.html").write_text(f"<table><tr><td>nDCG@10</td><td>{cell}</td></tr></table>")
+    (run / "report.html").write_text(f"<table><tr><td>nDCG(dcg='exp-log2')@10</td><td>{cell}</td></tr></table>")
     (run / "environment.json").write_text(json.dumps({"seconds": 3.0 + float(weight)}))
     (path / "status.json").write_text(json.dumps([{"status": 0, "out": "", "errors": "", "seconds": 1.0}]))
     return digest(path)

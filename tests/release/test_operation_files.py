@@ -36,7 +36,7 @@ def metrics():
     """Names in /metrics, as Prometheus stores them."""
     applied = {"seconds": 1.0, "reward": 0.5}
     counters = Counters(lambda: {**FakeHub().status(), "history": [applied]})
-    counters.refuse("connection", "malformed")
+    counters.refuse("report", "malformed")
     text = counters.text()[0].decode()
     return {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")} | {
         re.split(r"[{ ]", line)[0] for line in text.splitlines() if line and line[0] != "#"

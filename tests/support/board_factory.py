@@ -34,7 +34,7 @@ def made_up(seeds=5):
                 values = queries.mean() + rng.normal(0, 0.01, seeds)
                 by_seed = dict(enumerate(values.tolist(), 100)) if ours else {-1: float(queries.mean())}
                 asked = {f"{block.data} {q}": float(v) for q, v in enumerate(queries)}
-                measures = {"nDCG@10": by_seed, "online": by_seed}
+                measures = {"nDCG(dcg='exp-log2')@10": by_seed, "online": by_seed}
                 rows.append(Row(name, "fedrank" if ours else "labels", block, budget, ("fold 1",), measures, asked))
     theirs = Row("theirs", "submitted by somebody", grid.blocks[0], "interactions", ("fold 1",), measures, {})
     return Standings(grid, (*rows, theirs), 3, {}, ("mq2008, fold 1: BestFeature: number 25, rising",), 1234.0)

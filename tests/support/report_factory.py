@@ -11,7 +11,7 @@ import polars as pl
 from fedrank.core.ledger import Entry, Ledger
 from fedrank.privacy.accounts.randomised_response import account
 
-MEASURES = ("expected MaxRR (navigational)", "nDCG@10", "nDCG@10 (judged)")
+MEASURES = ("expected MaxRR (navigational)", "nDCG(dcg='exp-log2')@10", "nDCG(dcg='exp-log2')@10 (judged)")
 BASELINE = {"train": 0.70, "vali": 0.66, "test": 0.68}
 
 CONFIG = """\

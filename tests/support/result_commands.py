@@ -23,6 +23,7 @@ from fedrank.engine.study import plan_runs
 from fedrank.metrics.returns import MeanInterval
 from fedrank.privacy.audit import Audited
 from fedrank.ranking import plan as planning
+from fedrank.ranking.schedule import Schedule
 from fedrank.silos.attacks.membership import Membership
 from fedrank.silos.records.ways import private_answer
 from fedrank.silos.sceptic.compare import answer
@@ -53,7 +54,7 @@ MEMBERS = [
 ]
 LINKS = {"simple": [Linked("token", 1.0, 1.0, 1.0, 0.01)], "relay": [Linked("order", 0.012, 0.008, 0.016, 0.01)]}
 AUDITED = Audited("piecewise", "message", "two users", 1.0, 0.0, 0.8, 5.1, 0.99, 2000)
-PLANNED = planning.Predicted(planning.Choice(25, 4, 2000), 25.0, 1.0, (50_000, 1.0), 0.62, 0.58, 0.66)
+PLANNED = planning.Predicted(Schedule(25, 4, 2000), 25.0, 1.0, (50_000, 1.0), 0.62, 0.58, 0.66)
 
 STUDY = """
 seeds = {seeds}
@@ -66,7 +67,7 @@ name = "other"
 
 [study]
 title = "Table 1"
-measures = ["test: nDCG@10"]
+measures = ["test: nDCG(dcg='exp-log2')@10"]
 against = {{ case = "ES" }}
 """
 
@@ -177,7 +178,13 @@ def _reproduce(folder: Path, replace: Callable[[str, Any], None], seeds: int) ->
     paper = folder / "paper"
     paper.mkdir()
     (paper / "one.toml").write_text(STUDY.format(seeds=seeds))
-    printed = {"study": "one", "where": {"case": "ES"}, "split": "test", "measure": "nDCG@10", "value": 0.6}
+    printed = {
+        "study": "one",
+        "where": {"case": "ES"},
+        "split": "test",
+        "measure": "nDCG(dcg='exp-log2')@10",
+        "value": 0.6,
+    }
     about = {"name": "mine", "title": "Mine", "citation": "", "studies": ["one"]}
     (paper / "expected.json").write_text(json.dumps({**about, "values": [{**printed, "source": "Table 1"}]}))
 

@@ -8,11 +8,11 @@ import time
 
 import pytest
 from hub_fakes import DEVICE, FakeHub, app_of
+from threaded_server import ThreadedServer
 
 from fedrank.deploy.http.guard import Guard
-from fedrank.deploy.http.server import ThreadedServer
 
-HEADER, BODY, IDLE = 0.4, 0.4, 0.5
+BODY, IDLE = 0.4, 0.5
 
 
 def guard(**options) -> Guard:
@@ -44,35 +44,59 @@ class World:
 def world(given=None, **options):
     hub = FakeHub((DEVICE,))
     app = app_of(hub, guard() if given is None else given)
-    options = {"header_seconds": HEADER, "idle_seconds": IDLE, "grace_seconds": 1, **options}
+    options = {"grace_seconds": 1, **options}
     with ThreadedServer(app, **options) as server:
         yield World(hub, app, server)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def short_lingering():
-    """What is still being sent after an early answer is dropped for a shorter time than outside of tests."""
+    """What is still sent after an early answer is dropped, and an idle connection closed, sooner than outside tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedrank.deploy.http.guard._LINGER_SECONDS", 0.2)
-        patch.setattr("fedrank.deploy.http.server._LINGER_SECONDS", 0.2)
+        patch.setattr("fedrank.deploy.http.server.IDLE_SECONDS", IDLE)
         yield
 
 
-@pytest.fixture(scope="module")
-def shared(short_lingering):
-    with world() as here:
+@pytest.fixture(scope="module", params=[(), ("127.0.0.1",)], ids=["alone", "behind a proxy"])
+def shared(request, short_lingering):
+    with world(proxies=request.param) as here:
         yield here
 
 
-@pytest.fixture
-def here(shared, caplog):
-    """A server that all tests use: after each it is as well as before, and has logged nothing."""
+@contextlib.contextmanager
+def unharmed(shared, caplog):
+    """A server that several tests use: after each it is as well as before, and has logged nothing."""
     shared.hub.calls.clear()
     shared.hub.counted.clear()
     shared.hub.delay = 0.0
     yield shared
     assert shared.ask("GET", "/healthz")[0] == 200
     assert caplog.records == []
+
+
+@pytest.fixture
+def here(shared, caplog):
+    with unharmed(shared, caplog) as world_:
+        yield world_
+
+
+@pytest.fixture
+def alone(short_lingering, caplog):
+    with world() as made, unharmed(made, caplog) as world_:
+        yield world_
+
+
+@pytest.fixture(scope="module")
+def shared_behind(short_lingering):
+    with world(proxies=("127.0.0.1",)) as made:
+        yield made
+
+
+@pytest.fixture
+def behind(shared_behind, caplog):
+    with unharmed(shared_behind, caplog) as world_:
+        yield world_
 
 
 def post(

@@ -36,7 +36,7 @@ delta = 1e-06
 
 [evaluation]
 every = {every}
-measures = ["nDCG@10", "MAP", "MAP-JOS"]
+measures = ["nDCG(dcg='exp-log2')@10", "MAP", "MAP-JOS"]
 
 [texts]
 silos = {silos}
@@ -128,7 +128,7 @@ def _methods(names, seeds, rounds, every, worth, noise) -> pl.DataFrame:
                     for scope, split in ((scope, split) for scope in scopes for split in ("test", "vali")):
                         off = noise * rng.normal() + 0.01 * k
                         at = {"seed": seed, "round": r, "method": method, "silo": name, "scope": scope, "split": split}
-                        rows.append({**at, "measure": "nDCG@10", "value": level[scope] + off})
+                        rows.append({**at, "measure": "nDCG(dcg='exp-log2')@10", "value": level[scope] + off})
                         if scope == "own":
                             rows.append({**at, "measure": "MAP", "value": level[scope] - 0.1 + off})
                             rows.append({**at, "measure": "MAP-JOS", "value": 1.5 - level[scope] + off})
@@ -169,7 +169,7 @@ def _federation(names, seeds, mode, generated, refused, share, read) -> dict:
 
 def _gate(folder: Path, rows: pl.DataFrame, names, seeds) -> None:
     last = rows.filter((pl.col("round") == rows["round"].max()) & (pl.col("scope") == "own"))
-    last = last.filter(pl.col("measure") == "nDCG@10")
+    last = last.filter(pl.col("measure") == "nDCG(dcg='exp-log2')@10")
     values = {(s, m, silo, split): v for s, m, silo, split, v in
               last.select("seed", "method", "silo", "split", "value").iter_rows()}  # fmt: skip
     decisions = []
@@ -181,16 +181,16 @@ def _gate(folder: Path, rows: pl.DataFrame, names, seeds) -> None:
             )
             one = {"seed": seed, "silo": silo, "against": other, "vali": vali, "test": test, "adopted": vali > 0}
             decisions.append({**one, "kept": test if vali > 0 else 0.0})
-    (folder / "gate.json").write_text(json.dumps({"measure": "nDCG@10", "decisions": decisions}))
+    (folder / "gate.json").write_text(json.dumps({"measure": "nDCG(dcg='exp-log2')@10", "decisions": decisions}))
 
 
 def _queries(folder: Path, rows: pl.DataFrame) -> None:
     last = rows.filter((pl.col("round") == rows["round"].max()) & (pl.col("split") == "test"))
-    last = last.filter(pl.col("measure") == "nDCG@10").group_by("method", "scope", maintain_order=True)
+    last = last.filter(pl.col("measure") == "nDCG(dcg='exp-log2')@10").group_by("method", "scope", maintain_order=True)
     rng, out = np.random.default_rng(8), []
     for method, scope, level in last.agg(pl.col("value").mean()).iter_rows():
         for q in range(12):
-            one = {"split": "test", "qid": f"q{q}", "judged": True, "measure": "nDCG@10" + WHERE[scope]}
+            one = {"split": "test", "qid": f"q{q}", "judged": True, "measure": "nDCG(dcg='exp-log2')@10" + WHERE[scope]}
             value = float(level + 0.02 * rng.normal())
             out.append({**one, "ranker": "learnt" if method == METHODS[0] else method, "value": value})
     pl.DataFrame(out).write_parquet(folder / "per_query.parquet")

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import json
+import math
 import shutil
 
 import numpy as np
@@ -14,13 +15,16 @@ from fedrank.engine.cells import Cell
 from fedrank.engine.executors.base import Here
 from fedrank.engine.methods import method, method_names
 from fedrank.engine.run import run_experiment
-from fedrank.engine.settings import from_dict
+from fedrank.engine.run_folder import RunFolder
+from fedrank.engine.settings import from_dict, with_setting
 from fedrank_zoo.leaderboard import grid as grids
 from fedrank_zoo.leaderboard.board import read_grid, run_board, standings_of
+from fedrank_zoo.leaderboard.cell import compute
 from fedrank_zoo.leaderboard.grid import (
     ATTACKS,
     EPSILONS,
     HETEROGENEITY,
+    MEASURE,
     Block,
     Entrant,
     Grid,
@@ -49,7 +53,7 @@ def tiny_grid(*names, clicks=("perfect",)):
 def test_every_method_that_ranks_takes_part():
     ranking = {name for name in method_names() if method(name).task == "ranking"}
     assert {entrant.protocol for entrant in entrants(full=True)} == ranking
-    assert {entrant.protocol for entrant in entrants()} == ranking - set(grids.SLOW)
+    assert {entrant.protocol for entrant in entrants()} == ranking - set(grids.NAMED_ONLY)
     assert [entrant.protocol for entrant in entrants(["coltr"])] == ["coltr"]
     with pytest.raises(UnknownNameError):
         entrants(["bandit-fedavg"])  # another wing's
@@ -120,7 +124,44 @@ def test_unknown_users_and_empty_grids_are_refused():
 
 def test_the_generated_set_stands_in_where_no_data_is_here(monkeypatch, tmp_path):
     monkeypatch.setenv("FEDRANK_DATA", str(tmp_path))
-    assert parts_here() == [GENERATED]
+    assert parts_here() == [Part("generated", fold, grids.DIVISION) for fold in range(1, 6)]
+
+
+def test_a_way_without_noise_is_the_private_one_without_its_noise():
+    for name in ("foltr-es", "foltr-pdgd"):
+        private, without = (
+            configuration(Entrant("x", name), Block("generated", "perfect", epsilon=one), GENERATED, TINY)
+            for one in (1.0, math.inf)
+        )
+        assert private.population == without.population
+        if name == "foltr-es":
+            assert without.method.shown == private.method.shown and without.method.privacy.p == 1.0
+        else:
+            assert without.method.privacy.clip == private.method.privacy.clip
+    assert "no ε" in configuration(
+        Entrant("x", "dbgd"), Block("generated", "perfect", epsilon=math.inf), GENERATED, TINY
+    )
+
+
+def measured(config, folder):
+    return RunFolder(run_experiment(config, folder)).read_metrics()
+
+
+def test_a_step_size_is_chosen_where_it_is_not_judged(tmp_path):
+    """The best of five runs by the validation queries; the values of the board are those of another seed."""
+    part = Part("generated", 2, 7)
+    cell = Grid(TINY, (part,), (), ()).cell(Entrant("x", "foltr-es"), Block("generated", "perfect"), part)
+    assert isinstance(cell, Cell) and cell.about["steps"] == {"server.learning_rate": [1e-4, 3e-4, 1e-3, 3e-3, 1e-2]}
+    found = compute(cell.about)
+    assert found["chosen_by"] == "vali" and found["tried"][f"{found['step']:g}"] == max(found["tried"].values())
+    chosen = with_setting(from_dict(cell.about["settings"]), "server.learning_rate", found["step"])
+    tested = measured(chosen, tmp_path / "run").where(split="test", measure=MEASURE, round=TINY.rounds)
+    values = {str(seed): value for seed, value in tested.means("seed").items()}
+    assert found["budgets"]["interactions"]["values"][MEASURE] == values and len(values) == TINY.seeds
+    alone = from_dict({**cell.about["settings"], "seed": TINY.seed + grids.CHOOSING, "seeds": 1})
+    tried = measured(with_setting(alone, "server.learning_rate", 1e-3), tmp_path / "alone")
+    by = tried.where(split="vali", measure=MEASURE, round=TINY.rounds)
+    assert found["tried"]["0.001"] == pytest.approx(float(by["value"][0]))
 
 
 # -------------------------------------------------------------------------------------------------------- standings
@@ -132,7 +173,7 @@ def made(grid, rows):
 
 def row(name, values, queries, block=None, budget="interactions"):
     block = block or Block("generated", "perfect")
-    by_seed = {"nDCG@10": dict(enumerate(values, 100))}
+    by_seed = {"nDCG(dcg='exp-log2')@10": dict(enumerate(values, 100))}
     return Row(name, "fedrank", block, budget, ("fold 1",), by_seed, {f"q{i}": v for i, v in enumerate(queries)})
 
 
@@ -144,7 +185,8 @@ def test_tests_are_corrected_for_those_of_the_same_question():
     for i, shift in enumerate((0, 0.01, 0.2)):
         rows.append(row(f"b{i}", [0.5, 0.52, 0.51], base - shift + rng.normal(0, 0.05, 40)))
     private = [
-        row("a", [0.55, 0.56, 0.55], base - 0.03, Block("generated", "perfect", epsilon=e)) for e in (8.0, 4.0, 1.0)
+        row("a", [0.55, 0.56, 0.55], base - 0.03, Block("generated", "perfect", epsilon=e))
+        for e in (math.inf, 8.0, 4.0, 1.0)
     ]
     found = contrasts(made(tiny_grid("pdgd"), rows + private))
     by_question = {q: [t for t in found if t.question == q] for q in ("methods", "privacy", "attacks")}
@@ -171,7 +213,7 @@ def test_the_best_comes_first_and_users_are_averaged():
         made(tiny_grid("pdgd", clicks=("perfect", "informational")), rows), "generated", "interactions"
     )
     assert [one.method for one in order] == ["high", "low"]
-    assert order[1].by_seed["nDCG@10"] == pytest.approx({100: 0.3, 101: 0.4}) and order[1].queries[
+    assert order[1].by_seed["nDCG(dcg='exp-log2')@10"] == pytest.approx({100: 0.3, 101: 0.4}) and order[1].queries[
         "q0"
     ] == pytest.approx(0.3)
 
@@ -188,15 +230,17 @@ def board(tmp_path_factory):
 
 @pytest.mark.minutes
 def test_a_board_has_a_row_for_everything(board):
+    import polars as pl
+
     folder, grid, standings = board
-    frame = results_frame(standings)
+    frame = pl.DataFrame(results_frame(standings).dicts(), infer_schema_length=None)
     methods = 2 + len(grids.SCEPTICS)
     assert standings.missing == 0 and frame.height == methods * len(grid.blocks) * 2
-    silent = frame.filter(frame["nDCG@10"].is_null())
+    silent = frame.filter(frame["nDCG(dcg='exp-log2')@10"].is_null())
     assert silent.height and silent["why"].str.len_chars().min() > 0
     central = silent.filter((silent["method"] == "pdgd") & (silent["budget"] == "bytes"))
     assert central["why"].str.contains("nothing is federated").any()
-    promised = frame.filter((frame["method"] == "foltr-es") & (frame["epsilon"] != "none"))
+    promised = frame.filter((frame["method"] == "foltr-es") & frame["epsilon"].is_in(["1", "4"]))
     assert (promised["epsilon of the account"] <= promised["epsilon"].cast(float) * (1 + 1e-9)).all()
     within = frame.filter(frame["bytes"].is_not_null() & (frame["budget"] == "bytes"))
     assert (within["bytes"] <= TINY.upload).all() and (frame["interactions"].drop_nulls() <= TINY.budget).all()
@@ -219,16 +263,18 @@ def test_a_cell_is_the_run_that_its_settings_name(board, tmp_path):
     _, grid, standings = board
     cell = grid.cell(grid.entrants[0], grid.blocks[0], GENERATED)
     assert isinstance(cell, Cell)
-    folder = run_experiment(from_dict(cell.about["settings"]), tmp_path / "run")
+    where = dataclasses.asdict(grid.blocks[0])
+    (mine,) = standings.having(method="foltr-es", budget="interactions", **where)
+    config = with_setting(from_dict(cell.about["settings"]), "server.learning_rate", mine.steps[0])
+    folder = run_experiment(config, tmp_path / "run")
     import polars as pl
 
     metrics = pl.read_parquet(folder / "metrics.parquet").filter(
-        (pl.col("split") == "test") & (pl.col("measure") == "nDCG@10") & (pl.col("round") == TINY.rounds)
+        (pl.col("split") == "test")
+        & (pl.col("measure") == "nDCG(dcg='exp-log2')@10")
+        & (pl.col("round") == TINY.rounds)
     )
-    (mine,) = [
-        r for r in standings.having(method="foltr-es", budget="interactions", **dataclasses.asdict(grid.blocks[0]))
-    ]
-    assert mine.by_seed["nDCG@10"] == dict(metrics.select("seed", "value").rows())
+    assert mine.by_seed["nDCG(dcg='exp-log2')@10"] == dict(metrics.select("seed", "value").rows())
 
 
 # ------------------------------------------------------------------------------------------------------- submissions
@@ -249,7 +295,7 @@ def lines(**changes):
         "seed": lambda i: 100 + i,
         "interactions": 160,
         "bytes": 1440,
-        "nDCG@10": 0.5,
+        "nDCG(dcg='exp-log2')@10": 0.5,
         "evidence": f"https://example.org/run.tar sha256:{'0' * 64}",
     }
     out = io.StringIO()
@@ -274,7 +320,10 @@ def file(tmp_path):
 def test_a_submission_is_read(file):
     found = read_lines(file("\ufeff" + lines(online=0.4)), tiny_grid("pdgd"))
     (one,) = rows_of(found)
-    assert one.by_seed == {"nDCG@10": {100: 0.5, 101: 0.5, 102: 0.5}, "online": {100: 0.4, 101: 0.4, 102: 0.4}}
+    assert one.by_seed == {
+        "nDCG(dcg='exp-log2')@10": {100: 0.5, 101: 0.5, 102: 0.5},
+        "online": {100: 0.4, 101: 0.4, 102: 0.4},
+    }
     assert one.source == "submitted by somebody" and "not checked" in one.evidence
 
 
@@ -283,12 +332,12 @@ def test_a_submission_is_read(file):
     [
         ("", "lacks the columns"),
         (",".join(COLUMNS) + "\n", "no lines"),
-        (lines().replace("nDCG@10", "ndcg"), "lacks the columns nDCG@10"),
+        (lines().replace("nDCG(dcg='exp-log2')@10", "ndcg"), "lacks the columns nDCG(dcg='exp-log2')@10"),
         (lines(onlin=1), "online"),
-        (lines(nDCG=1).replace("nDCG,", "nDCG@10,", 1), "column"),
-        (lines(**{"nDCG@10": 1.2}), "csv:2: nDCG@10"),
-        (lines(**{"nDCG@10": "nan"}), "nDCG@10"),
-        (lines(**{"nDCG@10": ""}), "nDCG@10"),
+        (lines(nDCG=1).replace("nDCG,", "nDCG(dcg='exp-log2')@10,", 1), "column"),
+        (lines(**{"nDCG(dcg='exp-log2')@10": 1.2}), "csv:2: nDCG(dcg='exp-log2')@10"),
+        (lines(**{"nDCG(dcg='exp-log2')@10": "nan"}), "nDCG(dcg='exp-log2')@10"),
+        (lines(**{"nDCG(dcg='exp-log2')@10": ""}), "nDCG(dcg='exp-log2')@10"),
         (lines(clicks="prefect"), "Did you mean 'perfect'"),
         (lines(data="mq2007"), "generated"),
         (lines(division="fold 2"), "fold 1"),
@@ -322,9 +371,9 @@ def test_a_wrong_submission_says_what_and_where(text, said, file):
 def test_a_submission_that_is_not_there_or_lacks_a_division_is_refused(tmp_path, file):
     with pytest.raises(DataError, match="cannot be read"):
         read_lines(tmp_path / "none.csv", tiny_grid("pdgd"))
-    two = Grid(TINY, (Part("generated", 1, 0), Part("generated", 1, 1)), (), ())
-    with pytest.raises(DataError, match="lacks division 1"):
-        read_lines(file(lines(division="division 0")), two)
+    two = Grid(TINY, (Part("generated", 1, 0), Part("generated", 2, 0)), (), ())
+    with pytest.raises(DataError, match="lacks part 2"):
+        read_lines(file(lines(division="part 1")), two)
 
 
 @pytest.fixture(scope="module")
@@ -336,10 +385,12 @@ def evidence(tmp_path_factory):
     import polars as pl
 
     last = pl.read_parquet(folder / "metrics.parquet").filter(
-        (pl.col("split") == "test") & (pl.col("measure") == "nDCG@10") & (pl.col("round") == TINY.rounds)
+        (pl.col("split") == "test")
+        & (pl.col("measure") == "nDCG(dcg='exp-log2')@10")
+        & (pl.col("round") == TINY.rounds)
     )
     rows = last.sort("seed").rows(named=True)
-    said = {"seed": lambda i: rows[i]["seed"], "nDCG@10": lambda i: rows[i]["value"]}
+    said = {"seed": lambda i: rows[i]["seed"], "nDCG(dcg='exp-log2')@10": lambda i: rows[i]["value"]}
     said |= {"interactions": rows[0]["interactions"], "bytes": rows[0]["bytes_up"], "evidence": "run"}
     return grid, folder, said
 
@@ -355,7 +406,7 @@ def test_evidence_is_read_and_its_ranker_scored_again(evidence, tmp_path, file):
     assert "run and ranker checked" in one.evidence
     assert [r.method for r in standings_of(grid, board).rows if r.source.startswith("submitted")] == ["my-method"]
     for changes, wrong in (
-        ({"nDCG@10": lambda i: said["nDCG@10"](i) + 0.01}, "measures"),
+        ({"nDCG(dcg='exp-log2')@10": lambda i: said["nDCG(dcg='exp-log2')@10"](i) + 0.01}, "measures"),
         ({"clicks": "informational"}, "clicks"),
         ({"heterogeneity": "topics"}, "share"),
         ({"attack": "poisoned-clicks"}, "attack.share"),
@@ -379,7 +430,7 @@ def test_a_run_whose_numbers_were_changed_is_found_by_its_ranker(evidence, tmp_p
     shutil.copytree(folder, tmp_path / "run")
     metrics = tmp_path / "run" / "metrics.parquet"
     pl.read_parquet(metrics).with_columns(pl.col("value") + 0.05).write_parquet(metrics)
-    path = file(lines(**{**said, "nDCG@10": lambda i: said["nDCG@10"](i) + 0.05}))
+    path = file(lines(**{**said, "nDCG(dcg='exp-log2')@10": lambda i: said["nDCG(dcg='exp-log2')@10"](i) + 0.05}))
     with pytest.raises(DataError, match="scored again"):
         check_evidence(read_lines(path, grid), path, grid)
     (tmp_path / "run" / "done.json").unlink()

@@ -337,7 +337,7 @@ class Conversation:
                     wallet.give_up(terms.hub, epoch)
                     return None
                 return None if answer.reason == "wrong-epoch" else self._forget(token, answer)
-            if not wallet.bought(terms.hub, epoch, asked, answer):
+            if not wallet.keep_bought(terms.hub, epoch, asked, answer):
                 return Refusal("token: the hub's answer makes no token")
             if epoch == now:
                 self._newest = ("", False)  # what the device does with the model depends on the token

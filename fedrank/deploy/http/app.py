@@ -54,7 +54,7 @@ class RequestCounts:
         self.refusals: Counter[tuple[str, str]] = Counter()
 
     def refuse(self, route: str, reason: str) -> None:
-        """Count a request that was refused; ``"connection"`` is the route of what never became a request."""
+        """Count a request that was refused."""
         self.refusals[route, reason] += 1
 
 

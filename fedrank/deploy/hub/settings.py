@@ -21,7 +21,7 @@ from fedrank.deploy.terms import AGREED, Agreement, Terms
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import from_table, read_toml
 from fedrank.privacy.piecewise import best_clipped
-from fedrank.ranking.on_device.reply import CLIP
+from fedrank.ranking.on_device.reply import clip_of
 
 #: Value of the setting ``log`` of a hub without a log; an empty one stands for a key that is made with the hub.
 NO_LOG = "no"
@@ -54,7 +54,9 @@ class HubSettings(Agreement):
         None, f"Probability that an interaction's metric is sent as it is; by default {Terms.p:g}."
     )
     clip: float | None = setting(
-        None, f"Largest difference that a message tells, as a part of the largest there can be; {CLIP:g} for piecewise."
+        None,
+        "Largest difference that a message tells, as a part of the largest there can be; for piecewise 0.12/√B for B "
+        "interactions if nothing is said.",
     )
 
     interleaved: bool | None = setting(
@@ -173,7 +175,7 @@ class HubSettings(Agreement):
         if self.p is None:
             object.__setattr__(self, "p", Terms.p if self.mechanism == "randomised-response" else 1.0)
         if self.clip is None:
-            object.__setattr__(self, "clip", CLIP if self.mechanism == "piecewise" else 1.0)
+            object.__setattr__(self, "clip", clip_of(self.interactions) if self.mechanism == "piecewise" else 1.0)
         if self.interleaved is None:
             object.__setattr__(self, "interleaved", self.mechanism == "piecewise")
         if self.mechanism == "piecewise" and self.epsilon is not None and (self.inside, self.outside) == (0, 0):

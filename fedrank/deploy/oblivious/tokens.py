@@ -311,7 +311,7 @@ class Wallet:
         held = self.find(hub, epoch)
         return None if held is None else held.pending
 
-    def bought(self, hub: str, epoch: int, asked: Asked, response: bytes) -> bool:
+    def keep_bought(self, hub: str, epoch: int, asked: Asked, response: bytes) -> bool:
         """Make the token from the hub's answer; False if the answer makes none.
 
         Args:

@@ -339,7 +339,7 @@ def platform_servers(
                 (CoordinatorApp(platform, changes, coordinator), outside),
                 (OwnApp(platform, changes, application, at.patience), {"port": at.application_port}),
             )
-            yield Servers(apps)
+            yield Servers(apps, connections=64)
         finally:
             store.close()
 

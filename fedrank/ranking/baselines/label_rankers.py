@@ -207,8 +207,9 @@ def least_hinge_loss(differences: np.ndarray, c: float) -> tuple[np.ndarray, flo
 def lambda_mart(splits: Splits) -> Model:
     """Boosted trees on lambda gradients (Burges 2010) by LightGBM (Ke et al. 2017), with the library's settings.
 
-    Trees are added until nDCG@10 of the validation queries has not risen for ``PATIENCE`` trees, ``MOST_TREES`` at
-    most, and the best number is kept. Where no validation query has documents of different labels, there are ``TREES``.
+    Trees are added until nDCG(dcg='exp-log2')@10 of the validation queries has not risen for ``PATIENCE`` trees,
+    ``MOST_TREES`` at most, and the best number is kept. Where no validation query has documents of different
+    labels, there are ``TREES``.
 
     Raises:
         DataError: No training query has documents of different labels, or LightGBM refuses the data: a label above 30,
@@ -232,7 +233,7 @@ def lambda_mart(splits: Splits) -> Model:
     if vali is not None and _rankable(vali):
         judged = learned.create_valid(vali.features, vali.labels, group=vali.lengths, params=settings)
         judge = {"valid_sets": [judged], "callbacks": [lightgbm.early_stopping(PATIENCE, verbose=False)]}
-        trees, how = MOST_TREES, "the number with the best nDCG@10 on the validation queries"
+        trees, how = MOST_TREES, "the number with the best nDCG(dcg='exp-log2')@10 on the validation queries"
     try:
         booster = lightgbm.train(settings, learned, trees, **judge)
     except lightgbm.basic.LightGBMError as cause:
@@ -249,7 +250,7 @@ def lambda_mart(splits: Splits) -> Model:
 
 @BASELINES.register("BestFeature", summary="The one feature, rising or falling, that ranks training queries best.")
 def best_feature(splits: Splits) -> Model:
-    """The single feature with the highest mean nDCG@10 on the training queries, or its negative.
+    """The single feature with the highest mean nDCG(dcg='exp-log2')@10 on the training queries, or its negative.
 
     It needs hardly any learning. Documents with equal values count as in the mean over their orders.
     """
@@ -264,7 +265,7 @@ def best_feature(splits: Splits) -> Model:
         by_feature = jnp.moveaxis(queries.features, -1, 0)
 
         def one(scores):
-            return jnp.sum(ndcg(scores, queries.labels, queries.where, k=10, ties="expected"))
+            return jnp.sum(ndcg(scores, queries.labels, queries.where, k=10, ties="expected", dcg="exp-log2"))
 
         return jnp.concatenate([jax.lax.map(one, by_feature), jax.lax.map(one, -by_feature)])
 
@@ -274,7 +275,7 @@ def best_feature(splits: Splits) -> Model:
     weights = np.zeros(train.n_features, np.float32)
     weights[best % train.n_features] = 1.0 if best < train.n_features else -1.0
     which = f"number {best % train.n_features + 1}, {'rising' if best < train.n_features else 'falling'}"
-    note = f"BestFeature: {which}; nDCG@10 {values[best]:.4f} on the training queries."
+    note = f"BestFeature: {which}; nDCG(dcg='exp-log2')@10 {values[best]:.4f} on the training queries."
     return _linear("BestFeature", weights, (note,))
 
 

@@ -25,7 +25,6 @@ from jaxtyping import Bool, Float, Int
 
 from fedrank.core.errors import ConfigError, FormatError, MissingDataError
 from fedrank.core.trees import Json
-from fedrank.data.lines import read_lines
 from fedrank.ranking.clicks.browsing import attraction
 from fedrank.ranking.clicks.cascade import CascadeUser
 
@@ -35,8 +34,8 @@ MODELS = ("by-rank", "position-based", "user-browsing", "simplified-dynamic-baye
 _FORMAT = "fedrank click model 1"
 #: Probabilities are kept this far from 0 and 1, where a likelihood would be zero.
 _EDGE = 1e-6
-#: Results of a list at most: click patterns are bit masks.
-MOST = 16
+#: Largest change of a probability in a step with which a fit ends.
+_ENOUGH = 1e-5
 
 
 @dataclass(frozen=True)
@@ -78,49 +77,6 @@ class Sessions:
         return Sessions(self.pair[which], self.clicked[which], None if self.length is None else self.length[which])
 
 
-def read_sessions(path: str | Path) -> Sessions:
-    """The sessions of a tab-separated file, plain or packed, with the columns ``query_id``, ``url_ids`` and ``clicks``.
-
-    The last two are lists with spaces between, by rank; a click is 1, none is 0. Other columns are passed over. Lists
-    may differ in length.
-
-    Raises:
-        MissingDataError: There is no such file.
-        FormatError: Columns are missing, or a session is none; with its line.
-    """
-    path = Path(path)
-    lines = (line.decode("utf-8", "replace").rstrip("\n").split("\t") for line in read_lines(path))
-    header = next(lines)
-    missing = [name for name in ("query_id", "url_ids", "clicks") if name not in header]
-    if missing:
-        raise FormatError(f"the first line names no column {', '.join(missing)}; columns are parted by tabs.", path, 1)
-    query, urls, clicks = (header.index(name) for name in ("query_id", "url_ids", "clicks"))
-    numbers: dict[tuple[str, str], int] = {}
-    pair, clicked = [], []
-    for number, row in enumerate(lines, start=2):
-        if len(row) <= max(query, urls, clicks):
-            raise FormatError(f"{len(row)} columns, the first line has {len(header)}.", path, number)
-        shown, flags = row[urls].split(), row[clicks].split()
-        if not 1 <= len(shown) <= MOST or len(flags) != len(shown):
-            raise FormatError(
-                f"{len(shown)} results and {len(flags)} clicks; a session has 1 to {MOST} results and a click, 0 or 1, "
-                "for each.",
-                path,
-                number,
-            )
-        if not set(flags) <= {"0", "1"}:
-            raise FormatError(f"clicks must be 0 or 1, got {row[clicks]!r}.", path, number)
-        pair.append([numbers.setdefault((row[query], url), len(numbers)) for url in shown])
-        clicked.append([flag == "1" for flag in flags])
-    if not pair:
-        raise FormatError("there is no session in the file.", path)
-    length = np.array([len(row) for row in pair])
-    depth = int(length.max())
-    numbered = np.array([row + [0] * (depth - len(row)) for row in pair], np.int32)
-    flagged = np.array([row + [False] * (depth - len(row)) for row in clicked])
-    return Sessions(numbered, flagged, None if (length == depth).all() else length)
-
-
 @dataclass(frozen=True)
 class Fitted:
     """A fitted model.
@@ -140,6 +96,11 @@ class Fitted:
     examine: Float[np.ndarray, "k k"]
     perseverance: float
     history: tuple[float, ...] = ()
+
+    @property
+    def tables(self) -> tuple[np.ndarray, ...]:
+        """All probabilities that a fit finds."""
+        return self.attraction, self.satisfaction, self.examine, np.array([self.perseverance])
 
     def click_probabilities(self, pair: Int[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
         """P(click) at each rank, without knowing what was clicked above."""
@@ -246,13 +207,13 @@ def user_of_file(path: str | Path, grades: int, depth: int) -> CascadeUser:
     return CascadeUser(path.stem, attraction(grades), (stop,) * grades, depth, examine, abandon)
 
 
-def fit(sessions: Sessions, model: str, steps: int = 50, prior: float = 10.0, pairs: int | None = None) -> Fitted:
+def fit(sessions: Sessions, model: str, steps: int = 200, prior: float = 10.0, pairs: int | None = None) -> Fitted:
     """Fit a model by expectation-maximisation.
 
     Args:
         sessions: The log.
         model: One of :data:`MODELS`.
-        steps: Steps of expectation-maximisation.
+        steps: Steps of expectation-maximisation at most; it ends where no probability changes by 1e-5.
         prior: Sessions that each pair counts more, with the log's means; 0: the likelihood alone.
         pairs: Number of pairs, where the log has not all of them; the others get the mean.
 
@@ -279,11 +240,18 @@ def fit(sessions: Sessions, model: str, steps: int = 50, prior: float = 10.0, pa
         np.clip(rates / half, _EDGE, 1 - _EDGE) if browsing else np.ones((depth, depth)),
         0.9 if model == "dynamic-bayesian" else 1.0,
     )
-    step = _browsing_step if browsing else _bayesian_step
     history = []
+    cells = _count_cells(sessions, model == "user-browsing") if browsing else None
     for _ in range(steps):
-        history.append(float(fitted.log_likelihoods(sessions).mean()))
-        fitted = step(fitted, sessions, prior)
+        before = fitted
+        if cells is None:
+            history.append(float(fitted.log_likelihoods(sessions).mean()))
+            fitted = _bayesian_step(fitted, sessions, prior)
+        else:
+            history.append(_browsing_likelihood(fitted, cells) / len(sessions.pair))
+            fitted = _browsing_step(fitted, cells, prior)
+        if max(np.abs(now - then).max() for now, then in zip(fitted.tables, before.tables, strict=True)) < _ENOUGH:
+            break
     return Fitted(model, fitted.attraction, fitted.satisfaction, fitted.examine, fitted.perseverance, tuple(history))
 
 
@@ -304,26 +272,61 @@ def _shares(
     return np.clip(found, _EDGE, 1 - _EDGE)
 
 
-def _browsing_step(fitted: Fitted, sessions: Sessions, prior: float) -> Fitted:
-    pair, clicked, shown = sessions.pair, sessions.clicked, sessions.shown * 1.0
-    n, depth = pair.shape
-    rank = np.broadcast_to(np.arange(depth), (n, depth))
-    last = np.maximum.accumulate(np.where(clicked, rank, -1), axis=1)
-    since = rank - np.concatenate([np.full((n, 1), -1), last[:, :-1]], axis=1) - 1
-    alpha, gamma = fitted.attraction[pair], fitted.examine[rank, since]
-    neither = np.maximum(1 - alpha * gamma, _EDGE)
-    attracted = np.where(clicked, 1.0, alpha * (1 - gamma) / neither) * shown
-    looked = np.where(clicked, 1.0, gamma * (1 - alpha) / neither) * shown
-    cell = rank if fitted.model == "position-based" else rank * depth + since
-    counts = np.bincount(cell.ravel(), shown.ravel(), depth * depth)
-    sums = np.bincount(cell.ravel(), looked.ravel(), depth * depth)
-    means = np.clip(sums / np.maximum(counts, 1.0), _EDGE, 1 - _EDGE)
+@dataclass(frozen=True, eq=False)
+class _Cells:
+    """Sums of a log that a model without memory beyond the last click depends on.
+
+    Attributes:
+        pair: int [cells], the pair.
+        rank: int [cells], the rank.
+        since: int [cells], ranks since the last click − 1; 0 where the model does not ask.
+        shown: float64 [cells], times that the pair was shown there.
+        clicks: float64 [cells], times that it was clicked.
+    """
+
+    pair: Int[np.ndarray, " cells"]
+    rank: Int[np.ndarray, " cells"]
+    since: Int[np.ndarray, " cells"]
+    shown: Float[np.ndarray, " cells"]
+    clicks: Float[np.ndarray, " cells"]
+
+
+def _count_cells(sessions: Sessions, remembers: bool) -> _Cells:
+    """The cells of a log; with ``remembers`` one for each number of ranks since the last click."""
+    n, depth = sessions.pair.shape
+    rank, here = np.arange(depth), sessions.shown
+    since = np.zeros((n, depth), np.int64)
+    if remembers:
+        last = np.maximum.accumulate(np.where(sessions.clicked, rank, -1), axis=1)
+        since = rank - np.concatenate([np.full((n, 1), -1), last[:, :-1]], axis=1) - 1
+    number = (sessions.pair.astype(np.int64) * depth + rank) * depth + since
+    cells, place = np.unique(number[here], return_inverse=True)
+    shown = np.bincount(place).astype(np.float64)
+    clicks = np.bincount(place, sessions.clicked[here], len(cells))
+    return _Cells(cells // depth**2, cells // depth % depth, cells % depth, shown, clicks)
+
+
+def _browsing_step(fitted: Fitted, cells: _Cells, prior: float) -> Fitted:
+    depth, pair = len(fitted.examine), cells.pair
+    alpha, gamma = fitted.attraction[pair], fitted.examine[cells.rank, cells.since]
+    neither = (cells.shown - cells.clicks) / np.maximum(1 - alpha * gamma, _EDGE)
+    attracted = cells.clicks + neither * alpha * (1 - gamma)
+    looked = cells.clicks + neither * gamma * (1 - alpha)
+    place = cells.rank * depth + cells.since
+    counts = np.bincount(place, cells.shown, depth * depth)
+    means = np.clip(np.bincount(place, looked, depth * depth) / np.maximum(counts, 1.0), _EDGE, 1 - _EDGE)
     if fitted.model == "position-based":
-        examine = np.repeat(means[:depth, None], depth, axis=1)
+        examine = np.repeat(means[::depth, None], depth, axis=1)
     else:  # a place that no session has keeps its value
         examine = np.where(counts > 0, means, fitted.examine.ravel()).reshape(depth, depth)
-    attraction_ = _shares(pair, attracted, shown, len(fitted.attraction), prior, fitted.attraction)
-    return Fitted(fitted.model, attraction_, fitted.satisfaction, examine, 1.0)
+    found = _shares(pair, attracted, cells.shown, len(fitted.attraction), prior, fitted.attraction)
+    return Fitted(fitted.model, found, fitted.satisfaction, examine, 1.0)
+
+
+def _browsing_likelihood(fitted: Fitted, cells: _Cells) -> float:
+    """Log-likelihood of all clicks, in nats."""
+    p = fitted.attraction[cells.pair] * fitted.examine[cells.rank, cells.since]
+    return float(cells.clicks @ np.log(p) + (cells.shown - cells.clicks) @ np.log1p(-p))
 
 
 def _bayesian_step(fitted: Fitted, sessions: Sessions, prior: float) -> Fitted:

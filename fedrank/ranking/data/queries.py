@@ -264,8 +264,8 @@ def concatenate(parts: Sequence[QuerySet], name: str = "", *, repeats: bool = Fa
 def _integers(values: np.ndarray, what: str) -> np.ndarray:
     """The values as they are if they are of an integer type, as int64 if they are whole numbers."""
     values = np.asarray(values)
-    if values.dtype.kind in "iu":
-        return values
+    if values.dtype.kind in "iub":
+        return values.astype(np.int64) if values.dtype.kind == "b" else values
     if values.dtype.kind != "f" or not np.all(np.isfinite(values) & (values == np.floor(values))):
         raise DataError(f"{what} must be whole numbers, got an array of {values.dtype}.")
     return values.astype(np.int64)

@@ -20,7 +20,7 @@ from fedrank.data.frames import DOCUMENT, LABEL, QUERY, as_array, as_frame, colu
 from fedrank.data.sources import Reader
 from fedrank.ranking.data.generate import generate_queries
 from fedrank.ranking.data.letor import read_parts
-from fedrank.ranking.data.normalise import HOWS, in_unit_range
+from fedrank.ranking.data.normalise import CONSTANT, HOWS, fit_constants, in_unit_range
 from fedrank.ranking.data.normalise import normalise as normalise_queries
 from fedrank.ranking.data.queries import QuerySet, concatenate
 from fedrank.ranking.data.splits import Splits
@@ -39,10 +39,12 @@ class QueryReader(Reader[Splits]):
 
     Attributes:
         fold: 1 .. 5; must be 1 where there are no folds.
-        normalise: ``auto``, ``query-minmax`` or ``none``; see :func:`fedrank.ranking.data.normalise.normalise`. All
-            parts are treated alike.
+        normalise: ``auto``, ``query-minmax`` or ``none`` (:func:`fedrank.ranking.data.normalise.normalise`), or
+            constants of the training part: ``standard``, ``min-max``, ``log``
+            (:func:`fedrank.ranking.data.normalise.fit_constants`). All parts are treated alike.
         seed: Seed of the generated set, and of the draw of queries that are held out.
         holdout: Share of the training queries that become the test part, in [0, 1), where the data has none.
+        divide: Seed by which all queries at hand are divided in five by lot; ``fold`` says which fifth is tested.
         max_label: Largest label that is of use, for data that the catalogue does not know; a larger one is an error.
         query: Column of a data frame with the query of a row's document. Rows of a query stand together.
         label: Column of a data frame with the label.
@@ -62,6 +64,7 @@ class QueryReader(Reader[Splits]):
     normalise: str = "auto"
     seed: int = 0
     holdout: float = 0.0
+    divide: int | None = None
     max_label: int | None = None
     query: str = QUERY
     label: str = LABEL
@@ -70,8 +73,8 @@ class QueryReader(Reader[Splits]):
     drop: tuple[str, ...] = ()
 
     def __post_init__(self):
-        if self.normalise not in HOWS:
-            raise UnknownNameError("normalisation", self.normalise, HOWS)
+        if self.normalise not in HOWS + CONSTANT:
+            raise UnknownNameError("normalisation", self.normalise, HOWS + CONSTANT)
 
     @override
     def loaded(self, source: Any) -> Splits | None:
@@ -81,7 +84,7 @@ class QueryReader(Reader[Splits]):
 
     @override
     def generated(self) -> Splits:
-        if self.fold != 1:
+        if self.fold != 1 and self.divide is None:
             raise ConfigError(
                 f"the generated set has no folds; fold must be 1, got {self.fold}. Change the seed instead."
             )
@@ -89,7 +92,8 @@ class QueryReader(Reader[Splits]):
 
     @override
     def named(self, entry: Entry[DataSet], folder: Path | None) -> Splits:
-        dataset, name, fold = entry.obj, entry.name, self.fold
+        dataset, name = entry.obj, entry.name
+        fold = self.fold if self.divide is None else folds_here(name, folder)[0]
         if not 1 <= fold <= dataset.folds:
             raise ConfigError(f"fold of {name} must be in 1..{dataset.folds}, got {fold}.")
         place = find(dataset, folder)
@@ -113,11 +117,11 @@ class QueryReader(Reader[Splits]):
     @override
     def path(self, path: Path) -> Splits:
         if path.is_dir():
-            located = locate(path, self.fold)
+            located = locate(path, self.fold if self.divide is None else folds_here(str(path))[0])
             base = path.resolve().name
             name = base if located.fold is None else f"{base}/fold{located.fold}"
             return self._normalise_and_hold_out(_read(located, name, self.max_label))
-        if self.fold != 1:
+        if self.fold != 1 and self.divide is None:
             raise ConfigError(f"{path} is one file and has no folds; fold must be 1, got {self.fold}.")
         note = "One file, all of it for training: there is no validation and no test part."
         located = Located({"train": {"train": path}}, None, (note,))
@@ -208,15 +212,22 @@ class QueryReader(Reader[Splits]):
         return queries
 
     def _normalise_and_hold_out(self, splits: Splits) -> Splits:
-        """Normalised, all parts alike: one feature outside [0, 1] in one part changes all of them; and held out."""
+        """Normalised, all parts alike: one feature outside [0, 1] in one part changes all; and held out, or divided."""
         how = self.normalise
         if how == "auto":
             how = "none" if all(in_unit_range(queries) for queries in splits.parts().values()) else "query-minmax"
-        if how != "none":
+        if how in CONSTANT:
+            constants = fit_constants(splits.train.features, how)
+            splits = splits.map(lambda queries: replace(queries, features=constants.apply(queries.features)))
+            notes = (*splits.notes, f"Features were normalised by constants of the training part ({how}).")
+            splits = replace(splits, normalised=how, constants=constants, notes=notes)
+        elif how != "none":
             splits = splits.map(lambda queries: normalise_queries(queries, how))
             notes = (*splits.notes, "Features were normalised to [0, 1] within each query.")
             splits = replace(splits, normalised=how, notes=notes)
-        return splits.hold_out(self.holdout, self.seed)
+        return (
+            splits.hold_out(self.holdout, self.seed) if self.divide is None else splits.divide(self.divide, self.fold)
+        )
 
 
 def folds_here(source: str, folder: Path | None = None) -> list[int]:

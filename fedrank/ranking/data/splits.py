@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedrank.core.errors import DataError
-from fedrank.ranking.data.normalise import in_unit_range
-from fedrank.ranking.data.queries import QuerySet
+from fedrank.ranking.data.normalise import Constants, in_unit_range
+from fedrank.ranking.data.queries import QuerySet, concatenate
 
-#: Keeps the draw of held-out queries apart from other uses of a seed.
-_HOLD_OUT = 0x401D
+#: Keep the draws of held-out queries and of divisions apart from other uses of a seed.
+_HOLD_OUT, _DIVIDE = 0x401D, 0xD1F1DE
+#: Parts that a division has.
+PARTS = 5
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,9 @@ class Splits:
         notes: What a reader of the numbers should know, one sentence each.
         grades: Number of labels that the set is known to have, 0 .. grades − 1; 2 where nothing is known.
         feature_names: Names of the features in their order; empty where they have none.
-        normalised: How the features were normalised when they were read: ``none`` or ``query-minmax``.
+        normalised: How the features were normalised when they were read: ``none``, ``query-minmax``, or the name of
+            the constants.
+        constants: The constants that they were normalised by, if any.
 
     Raises:
         DataError: The parts differ in their number of features.
@@ -45,6 +49,7 @@ class Splits:
     grades: int = 2
     feature_names: tuple[str, ...] = ()
     normalised: str = "none"
+    constants: Constants | None = None
 
     def __post_init__(self):
         for part, queries in self.parts().items():
@@ -78,7 +83,7 @@ class Splits:
     def warnings(self) -> list[str]:
         """Problems that make the data useless or hard to learn from, one sentence each: labels, range of features."""
         parts = self.parts().values()
-        if all(in_unit_range(queries) for queries in parts):
+        if self.constants is not None or all(in_unit_range(queries) for queries in parts):
             return self.label_warnings
         low = min(float(queries.features.min()) for queries in parts)
         high = max(float(queries.features.max()) for queries in parts)
@@ -113,6 +118,30 @@ class Splits:
         note = f"{held} of {n} training queries were held out as test part (seed {seed})."
         train, test = self.train.select(np.sort(order[held:])), self.train.select(np.sort(order[:held]))
         return replace(self, train=train, test=test, notes=(*self.notes, note))
+
+    def divide(self, seed: int, fold: int) -> Splits:
+        """The same queries in five parts of equal size by lot: three to train, one for validation, one to test.
+
+        Args:
+            seed: Of the draw (PCG64).
+            fold: 1 .. 5: the part that is the test part; the next one is for validation.
+
+        Raises:
+            DataError: There are fewer than five queries.
+        """
+        whole = concatenate(list(self.parts().values()), self.train.name, repeats=True)
+        if len(set(whole.qids)) < whole.n_queries:  # each part numbers its own
+            names = [f"{part}/{qid}" for part, queries in self.parts().items() for qid in queries.qids]
+            whole = replace(whole, qids=np.array(names))
+        if whole.n_queries < PARTS:
+            raise DataError(f"{self.name!r} has {whole.n_queries} queries; {PARTS} parts need one each.")
+        order = np.random.Generator(np.random.PCG64([seed, _DIVIDE])).permutation(whole.n_queries)
+        parts = [whole.select(np.sort(one)) for one in np.array_split(order, PARTS)]
+        parts = parts[fold - 1 :] + parts[: fold - 1]
+        note = f"All {whole.n_queries} queries were divided in five by lot (seed {seed}); part {fold} is tested."
+        train = concatenate(parts[2:], self.train.name, repeats=True)
+        name = f"{self.name}, division {seed}, part {fold}"
+        return replace(self, train=train, vali=parts[1], test=parts[0], name=name, notes=(*self.notes, note))
 
     def map(self, change: Callable[[QuerySet], QuerySet]) -> Splits:
         """The same splits with every part changed."""

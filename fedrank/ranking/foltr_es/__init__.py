@@ -60,10 +60,12 @@ from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.foltr_es.presentations import AntitheticHalves, Automatic, Interleaved, Presentation
 from fedrank.ranking.mechanisms import RewardMechanism
+from fedrank.ranking.mechanisms.piecewise import PiecewiseNumber
 from fedrank.ranking.mechanisms.randomised_response import RandomisedResponse
 from fedrank.ranking.on_device.messages import NoisyReply, PlainReply, PrivateReply, Reply, Request
 from fedrank.ranking.on_device.reply import ClicksToReply
-from fedrank.ranking.protocol import LIFE, Parts, PrivacyMode, RankingProtocol
+from fedrank.ranking.protocol import Parts, PrivacyMode, RankingProtocol
+from fedrank.ranking.schedule import ROUNDS, choose_schedule
 from fedrank.ranking.sessions.cohort import drawn_queries as queries_of_cohort
 from fedrank.ranking.sessions.cohort import private_sums, record_cohort_experience
 from fedrank.ranking.sessions.devices import Device, PerDevice, record_experience
@@ -158,13 +160,13 @@ class FoltrES(RankingProtocol):
     modes = (
         PrivacyMode(
             "a user's life",
-            {**LIFE, "privacy": {"epsilon_user": 1.0}},
-            "expected MaxRR 0.6 to 1.0 % below the same without privacy (MQ2008)",
+            {"population": 200_000, "privacy": {"epsilon_user": 1.0}},
+            "expected MaxRR within 1 % of the same without noise, in 1,067 days at 3 searches a day (MQ2008)",
         ),
         PrivacyMode(
             "a user's life, anonymous channel",
-            {**LIFE, "population": 100_000, "clients": 1000, "privacy": {"epsilon_user": 1.0, "channel": "anonymous"}},
-            "with half the devices 0.3 % below the same without privacy (MQ2008)",
+            {"population": 100_000, "privacy": {"epsilon_user": 1.0, "channel": "anonymous"}},
+            "no loss found against the same without noise, in 467 days at 3 searches a day (MQ2008)",
         ),
         PrivacyMode("noise on the sums of rewards", {"privacy": {"name": "laplace", "epsilon_interaction": 1.0}}),
     )
@@ -187,7 +189,8 @@ class FoltrES(RankingProtocol):
         self.privacy.check_halves(shown.halves == 2)
         if self.user is None:
             return
-        object.__setattr__(self, "privacy", self.privacy.bind(self.bounds, self.metric))  # frozen: derived once, here
+        bounds = dataclasses.replace(self.bounds, interactions=self.interactions)
+        object.__setattr__(self, "privacy", self.privacy.bind(bounds, self.metric))  # frozen: derived once, here
         if shown.lists < shown.halves and not self.privacy.interleaves:
             raise ConfigError(
                 "interleaved lists tell of each interaction twice, once for each ranker; use one number a message "
@@ -212,6 +215,19 @@ class FoltrES(RankingProtocol):
             return self.presentation
         return Interleaved() if self.privacy.one_number else AntitheticHalves()
 
+    @override
+    def choose_schedule(self, bounds):
+        if not isinstance(self.privacy, PiecewiseNumber) or bounds.population is None:
+            return None
+        messages = bounds.population * bounds.times
+        private = dataclasses.replace(self.privacy, bounds=dataclasses.replace(bounds, clients=messages // ROUNDS))
+        chosen = choose_schedule(messages, private.epsilon_message)
+        server = self.server
+        if server == Adam():
+            server = Adam(chosen.learning_rate)
+        made = dataclasses.replace(self, interactions=chosen.interactions, server=server)
+        return chosen.rounds, chosen.clients, made
+
     @property
     def per_half(self) -> int:
         """Interactions that judge each ranker in a round."""
@@ -234,8 +250,8 @@ class FoltrES(RankingProtocol):
 
     @override
     def init(self, key: Any) -> ServerState:
-        """All weights zero, as in the paper; needs no randomness."""
-        xp, weights = (np if isinstance(key, np.ndarray) else jnp), self.ranker.initial()
+        """All weights zero, as in the paper, or those of a model to start from; needs no randomness."""
+        xp, weights = (np if isinstance(key, np.ndarray) else jnp), self.start_weights()
         return ServerState(xp.asarray(0, xp.uint32), xp.asarray(weights), self.server.init(xp.asarray(weights)))
 
     @override
@@ -257,7 +273,7 @@ class FoltrES(RankingProtocol):
     @override
     def experience(self, party: Party) -> dict[str, Any]:
         observed = self.observed or self.metric
-        return {observed.name: party.own.reward, f"nDCG@{self.user.depth}": party.own.ndcg}
+        return {observed.name: party.own.reward, f"nDCG(dcg='exp-log2')@{self.user.depth}": party.own.ndcg}
 
     @override
     def cohort(self, parties: Party) -> Cohort:

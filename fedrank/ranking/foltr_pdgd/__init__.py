@@ -259,11 +259,11 @@ class FoltrPDGD(RankingProtocol):
         Args:
             key: A typed key, or both words of one; consumed.
         """
-        linear = (self.ranker.kernel_shape() or (0, 1))[1] == 0
+        linear = bool(self.start) or (self.ranker.kernel_shape() or (0, 1))[1] == 0
         if isinstance(key, np.ndarray):
-            weights = self.ranker.initial()
+            weights = self.start_weights()
             return weights if linear else weights + np.float32(INITIAL) * normals(key[None], self.ranker.size)[0]
-        weights = jnp.asarray(self.ranker.initial())
+        weights = jnp.asarray(self.start_weights())
         return weights if linear else weights + INITIAL * jax.random.normal(key, weights.shape, jnp.float32)
 
     @override

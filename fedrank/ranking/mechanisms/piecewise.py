@@ -22,7 +22,7 @@ from fedrank.privacy.audit import Audit
 from fedrank.privacy.piecewise import WORDS, Piecewise, at_ends_of, best_clipped
 from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.mechanisms import Bounds, RewardMechanism
-from fedrank.ranking.on_device.reply import CLIP, ClicksToReply
+from fedrank.ranking.on_device.reply import ClicksToReply, clip_of
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,10 @@ class PiecewiseNumber(RewardMechanism):
         low=0,
         high=1000,
     )
-    clip: float = setting(
-        CLIP,
-        "Largest difference of two rankers that a message tells, as a part of the largest there can be.",
+    clip: float | None = setting(
+        None,
+        "Largest difference of two rankers that a message tells, as a part of the largest there can be; 0.12/√B for B "
+        "interactions if nothing is said.",
         low=1e-6,
         high=1,
     )
@@ -58,11 +59,16 @@ class PiecewiseNumber(RewardMechanism):
 
     def __post_init__(self):
         super().__post_init__()
-        if not 0 < self.clip <= 1 or self.channel not in ("open", "anonymous"):
+        if not 0 < self.effective_clip <= 1 or self.channel not in ("open", "anonymous"):
             raise ConfigError(
                 "privacy.clip must be in (0, 1] and privacy.channel 'open' or 'anonymous', got "
-                f"{self.clip} and {self.channel!r}."
+                f"{self.effective_clip} and {self.channel!r}."
             )
+
+    @property
+    def effective_clip(self) -> float:
+        """The clip, also where none was given."""
+        return clip_of((self.bounds or Bounds()).interactions) if self.clip is None else self.clip
 
     @override
     def derive_settings(self):
@@ -103,7 +109,7 @@ class PiecewiseNumber(RewardMechanism):
 
     @override
     def terms(self):
-        member = {"inside": self.mechanism.inside, "outside": self.mechanism.outside, "clip": self.clip}
+        member = {"inside": self.mechanism.inside, "outside": self.mechanism.outside, "clip": self.effective_clip}
         return {"mechanism": self.name, "p": 1.0, "epsilon": self.epsilon_message, **member}
 
     @property
@@ -128,16 +134,16 @@ class PiecewiseNumber(RewardMechanism):
         if self.channel == "open":
             return (self.epsilon_user or 0.0) / bounds.times
         epsilon, delta = (self.epsilon_user or 0.0) / bounds.times, self.delta / bounds.times
-        return local_epsilon(epsilon, bounds.clients or 1, delta, at_ends_of(self.clip))
+        return local_epsilon(epsilon, bounds.clients or 1, delta, at_ends_of(self.effective_clip))
 
     @functools.cached_property
     def mechanism(self) -> Piecewise:
         """The member of the family that privatises the number of a message."""
-        return self.member or best_clipped(self.epsilon_message, self.clip)
+        return self.member or best_clipped(self.epsilon_message, self.effective_clip)
 
     @override
     def clicks_to_reply(self, metric, per_half, antithetic):
-        return ClicksToReply(metric, per_half, antithetic, piecewise=self.mechanism, clip=self.clip)
+        return ClicksToReply(metric, per_half, antithetic, piecewise=self.mechanism, clip=self.effective_clip)
 
     @override
     def differences(self, to_reply, replies, arrived):
@@ -156,11 +162,13 @@ class PiecewiseNumber(RewardMechanism):
         bounds = self.bounds or Bounds()
         times = bounds.participations or (None if bounds.population is None else 1)
         hidden = None if self.channel == "open" else Anonymity(bounds.clients or 1, self.delta)
-        return piecewise_account.account(self.mechanism, interactions, rounds, delta, times, hidden, self.clip)
+        return piecewise_account.account(
+            self.mechanism, interactions, rounds, delta, times, hidden, self.effective_clip
+        )
 
     @classmethod
     @override
-    def audit(cls, epsilon=1.0, delta=DELTA, interactions=4, inside=0, outside=0, clip=CLIP):
+    def audit(cls, epsilon=1.0, delta=DELTA, interactions=4, inside=0, outside=0, clip=None):
         """A message about everything that a device did.
 
         Args:
@@ -169,8 +177,9 @@ class PiecewiseNumber(RewardMechanism):
             interactions: B, interactions behind a message; even.
             inside: Reports in the mechanism's window; 0: the best for this ε.
             outside: Reports outside it.
-            clip: Largest difference that a message tells, as a part of the largest there can be.
+            clip: Largest difference that a message tells, as a part of the largest there can be; None: the default.
         """
+        clip = clip_of(interactions) if clip is None else clip
         mechanism = Piecewise(epsilon, inside, outside) if inside else best_clipped(epsilon, clip)
         made = ClicksToReply(REWARDS.get("MaxRR")(10), max(1, interactions // 2), piecewise=mechanism, clip=clip)
 

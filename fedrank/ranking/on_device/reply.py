@@ -7,6 +7,7 @@ of its operating system and the clicks of its user. Section numbers are those of
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -17,8 +18,21 @@ from fedrank.privacy.piecewise import Piecewise
 from fedrank.privacy.randomised_response import privatise
 from fedrank.ranking.on_device.messages import Check, NoisyReply, PlainReply, PrivateCheck, PrivateReply, Reply
 
-#: Where nothing is said, the largest difference that one privatised number tells, as a part of the largest possible.
-CLIP = 0.03
+
+def clip_of(interactions: int) -> float:
+    """The largest difference that one privatised number tells if nothing is said, as a part of the largest possible.
+
+    Differences over B searches are about √B large, the largest possible one B: the same part of them is cut for all B.
+    A tenth and four times as much were not told apart from it. Below four searches it stays that of four, which tells
+    little more than which ranker won.
+
+    Args:
+        interactions: B, searches behind a message.
+
+    >>> round(clip_of(16), 3), round(clip_of(64), 3)
+    (0.03, 0.015)
+    """
+    return 0.12 / math.sqrt(max(interactions, 4))
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def plan_opening(made: Plan) -> Opening:
 def _name(name: str, one: Any) -> str:
     c = one.choice
     what = f"{one.days:,.0f} days: {c.rounds} × {c.clients:,} devices, {c.interactions} searches"
-    return f"{what} (best)" if name == "best" else name or what
+    return f"{what} (taken)" if name == "taken" else name or what
 
 
 def chart(made: Plan) -> Any:

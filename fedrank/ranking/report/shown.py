@@ -160,11 +160,11 @@ class RankingShown(CurvesShown):
     @override
     def data_settings(self, run: Run) -> list[str]:
         drawn = self.generated(run) or run.setting("holdout")  # else the seed says what devices have, and no more
-        return ["data", "fold", "holdout", *(["data_seed"] if drawn else [])]
+        return ["data", "fold", "divide", "holdout", *(["data_seed"] if drawn else [])]
 
     @override
     def baselines_depend_on(self, run: Run) -> list[str]:
-        return ["data", "fold", "data_seed", "holdout", "normalise", "clicks"]
+        return ["data", "fold", "divide", "data_seed", "holdout", "normalise", "clicks"]
 
     @override
     def study_notes(self, paper: Paper, study: Study) -> list[str]:
@@ -205,8 +205,8 @@ def _other_measure(run: Run, split: str, measure: str, gain: Comparison, labels:
 def measure_words(measure: str) -> str:
     """A measure without what the page says of its users.
 
-    >>> measure_words("expected MaxRR (navigational)"), measure_words("nDCG@10 (judged)")
-    ('MaxRR', 'nDCG@10 (judged)')
+    >>> measure_words("expected MaxRR (navigational)"), measure_words("nDCG(dcg='exp-log2')@10 (judged)")
+    ('MaxRR', "nDCG(dcg='exp-log2')@10 (judged)")
     """
     return re.sub(r"^expected (.*) \(.*\)$", r"\1", measure)
 

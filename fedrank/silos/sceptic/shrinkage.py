@@ -22,7 +22,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import logsumexp
 
 from fedrank.silos.glm.newton import Fit, Sums
 from fedrank.silos.sceptic.learners import fit_glm
@@ -138,7 +137,7 @@ class _Grid:
             told += 0.5 * (np.linalg.slogdet(across)[1] - np.linalg.slogdet(precision)[1])
             told -= 0.5 * np.log(SPREADS)[:, None]
         covariance = covariance + np.array(self.within)[:, None]
-        log_weight = told.ravel() - logsumexp(told)
+        log_weight = told.ravel() - np.logaddexp.reduce(told, axis=None)
         return _Priors(mean.reshape(-1, p), covariance.reshape(-1, p, p), log_weight)
 
 
@@ -167,7 +166,7 @@ def shrink(x: Float[np.ndarray, "rows p"], y: Float[np.ndarray, " rows"], others
     between = (1 - _ALL - _NONE) / max(1, len(sets) - 2)
     prior_of = [_ALL, *[between] * (len(sets) - 2), _NONE][-len(sets) :]
     total = np.array(scores) + np.log(prior_of)[:, None]
-    weight = np.exp(total - logsumexp(total))
+    weight = np.exp(total - np.logaddexp.reduce(total, axis=None))
     like = np.array([[j in one for j in range(len(others))] for one in sets], float)
     return Shrunk(np.einsum("sg,sgp->p", weight, np.array(betas)), weight.sum(axis=1) @ like)
 

@@ -4,7 +4,8 @@ They are no model of language, and no number measured on them says anything abou
 makes search difficult: word frequencies fall off as in text (Zipf's law); documents mix topics; a query has a
 few words of one topic, so that a relevant document need not hold all of them; relevance is partly the true share of
 the topic, which no word count shows exactly, partly the words themselves, partly chance. BM25 helps and is far from
-perfect: its nDCG@10 on the default collection is 0.56 to 0.61 with seeds 0 to 4, that of a random order 0.01 to 0.02.
+perfect: its nDCG(dcg='exp-log2')@10 on the default collection is 0.56 to 0.61 with seeds 0 to 4, that of
+a random order 0.01 to 0.02.
 """
 
 from __future__ import annotations

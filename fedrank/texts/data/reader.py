@@ -52,6 +52,7 @@ from typing_extensions import override
 
 from fedrank.core.errors import DataError, FormatError, MissingDataError, UnknownNameError
 from fedrank.core.frame import Frame, to_list
+from fedrank.core.optional import require
 from fedrank.core.registry import Entry
 from fedrank.core.trees import Json
 from fedrank.data.catalogue import DataSet
@@ -521,6 +522,26 @@ class TextReader(Reader[Texts]):
     @override
     def path(self, path: Path) -> Texts:
         return read_texts(path, self.judged)
+
+    @override
+    def collection(self, name: str) -> Texts:
+        require("ir-datasets", f"ir_datasets:{name}", "ir_datasets")
+        import ir_datasets  # type: ignore[import-not-found] - an extra
+
+        try:
+            found: Any = ir_datasets.load(name)
+        except KeyError as cause:
+            tops = sorted({one.partition("/")[0] for one in ir_datasets.registry})
+            raise UnknownNameError("id of ir-datasets", name, tops) from cause
+        lacking = [part for part in ("docs", "queries", "qrels") if not getattr(found, f"has_{part}")()]
+        if lacking:
+            raise DataError(f"ir_datasets:{name} has no {' and no '.join(lacking)}; take an id that has all three.")
+        documents = {one.doc_id: one.default_text() for one in found.docs_iter()}
+        queries = {one.query_id: one.default_text() for one in found.queries_iter()}
+        grades: dict[str, dict[str, int]] = {}
+        for one in found.qrels_iter():  # grades below 0 are for spam and the like
+            grades.setdefault(one.query_id, {})[one.doc_id] = max(0, one.relevance)
+        return replace(self.arrays((documents, queries, grades)), name=f"ir_datasets:{name}")
 
     @override
     def frame(self, frame: Frame) -> Texts:

@@ -204,7 +204,7 @@ class TextRun:
 
         Args:
             method: Name of the method, such as :data:`FEDERATED`.
-            measure: Name of the measure, such as ``"nDCG@10"``.
+            measure: Name of the measure, such as ``"nDCG(dcg='exp-log2')@10"``.
             scope: One of :data:`SCOPES`.
             split: ``"test"`` or ``"vali"``.
             silo: Name of a silo; None for the mean over silos.

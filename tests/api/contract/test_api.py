@@ -59,10 +59,12 @@ def test_a_result_has_numbers_ledger_privacy_and_models(result):
     assert result.seeds == [0, 1, 2]
     frame = pl.DataFrame(result.metrics)
     assert set(frame["round"]) >= {0, 3}
-    mean = frame.filter(pl.col("round") == 3, pl.col("split") == "train", pl.col("measure") == "nDCG@10")[
-        "value"
-    ].mean()
-    final = pl.DataFrame(result.final).filter(pl.col("split") == "train", pl.col("measure") == "nDCG@10")
+    mean = frame.filter(
+        pl.col("round") == 3, pl.col("split") == "train", pl.col("measure") == "nDCG(dcg='exp-log2')@10"
+    )["value"].mean()
+    final = pl.DataFrame(result.final).filter(
+        pl.col("split") == "train", pl.col("measure") == "nDCG(dcg='exp-log2')@10"
+    )
     assert final["learnt"].item() == pytest.approx(mean) and final["learnt ±"].item() > 0
     assert {entry.bytes_each for entry in result.ledger if entry.sender == "parties"} == {9}
     assert result.privacy.epsilon_round > 0 and result.privacy.not_covered

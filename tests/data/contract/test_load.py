@@ -108,6 +108,27 @@ def test_settings_of_the_reader_hold_for_arrays_and_frames():
     assert load(named, "ranking", query="search", label="grade", drop=("a",)).train.n_features == 1
 
 
+def test_a_division_tests_every_query_once_and_learns_from_none_that_it_tests():
+    rng = np.random.default_rng(0)
+    of = {"train": np.repeat(np.arange(9), 3), "test": np.repeat(np.arange(4), 3)}  # each part numbers its own
+    parts = {name: (rng.random((len(q), 2)), rng.integers(0, 3, len(q)), q) for name, q in of.items()}
+    made = [load(parts, "ranking", normalise="none", divide=3, fold=fold) for fold in range(1, 6)]
+    tested = [qid for one in made for qid in one.test.qids.tolist()]
+    assert sorted(tested) == sorted([f"train/{q}" for q in range(9)] + [f"test/{q}" for q in range(4)])
+    for one in made:
+        sets = [set(part.qids.tolist()) for part in one.parts().values()]
+        assert sum(map(len, sets)) == len(set.union(*sets)) == 13 and {len(s) for s in sets[1:]} <= {2, 3}
+    assert made[0].vali.qids.tolist() == made[1].test.qids.tolist()
+    row = {qid: i for i, qid in enumerate([f"train/{q}" for q in range(9)])}
+    of_test = made[0].test.select([made[0].test.qids.tolist().index(q) for q in made[0].test.qids if q in row][:1])
+    first = row[of_test.qids[0]]
+    np.testing.assert_allclose(of_test.features, parts["train"][0][3 * first : 3 * first + 3], rtol=1e-6)
+    other = load(parts, "ranking", normalise="none", divide=4)
+    assert other.test.qids.tolist() != made[0].test.qids.tolist()
+    with pytest.raises(DataError, match="5 parts need one each"):
+        load(FRAME, "ranking", divide=1)
+
+
 def test_what_was_loaded_is_returned_as_it_is():
     splits = load((FEATURES * 10, LABELS, QIDS), "ranking", normalise="none")
     assert load(splits, "ranking") is splits  # although it is not within [0, 1]

@@ -65,4 +65,4 @@ def test_four_silos_learn_over_each_others_texts_what_a_simulator_learns(tmp_pat
     logs = "".join((tmp_path / f"node{i}.log").read_text() for i in range(SILOS))
     letters = [line.split("secret: ")[1].split(".")[0] for line in logs.splitlines() if "fingerprint of the" in line]
     assert len(letters) == SILOS and len(set(letters)) == 1
-    assert logs.count("do no harm: on this silo's validation queries nDCG@10") == SILOS
+    assert logs.count("do no harm: on this silo's validation queries nDCG(dcg='exp-log2')@10") == SILOS

@@ -1,6 +1,7 @@
 """Whatever is sent to a hub: an answer that means something or none, no error, no trace in the hub; life goes on."""
 
 import asyncio
+import contextlib
 import http.client
 import math
 import re
@@ -9,9 +10,9 @@ import pytest
 from hub_fakes import ADMIN, DEVICE, ENROLMENT, Exchange, FakeHub, a_reply, app_of, ask
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from threaded_server import ThreadedServer
 
 from fedrank.deploy.http.guard import Guard
-from fedrank.deploy.http.server import ThreadedServer
 
 #: Codes that the protocol knows, and those of a connection that never became a request.
 KNOWN = {200, 201, 204, 304, 400, 401, 404, 405, 408, 409, 410, 413, 422, 429, 503} | {431}
@@ -79,7 +80,6 @@ def exchanges(draw) -> tuple[Exchange, str | None]:
 def no_lingering():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedrank.deploy.http.guard._LINGER_SECONDS", 0.01)
-        patch.setattr("fedrank.deploy.http.server._LINGER_SECONDS", 0.1)
         yield
 
 
@@ -162,6 +162,8 @@ async def say(port: int, pieces: list[bytes]) -> bytes:
         for piece in pieces:
             writer.write(piece)
             await asyncio.sleep(0)
+        with contextlib.suppress(OSError):  # it was closed meanwhile
+            writer.write_eof()
         return await asyncio.wait_for(reader.read(), 5)
     except ConnectionError:
         return b""
@@ -169,17 +171,17 @@ async def say(port: int, pieces: list[bytes]) -> bytes:
         writer.close()
 
 
-@pytest.fixture(scope="module")
-def served():
+@pytest.fixture(scope="module", params=[(), ("127.0.0.1",)], ids=["alone", "behind a proxy"])
+def served(request):
     hub = FakeHub((DEVICE,))
     guard = Guard(device_per_minute=math.inf, failures_per_minute=math.inf, body_seconds=0.1)
-    with ThreadedServer(app_of(hub, guard), header_seconds=0.15, idle_seconds=0.15, grace_seconds=1) as server:
+    with ThreadedServer(app_of(hub, guard), grace_seconds=1, proxies=request.param) as server:
         yield hub, server.port
 
 
 @settings(deadline=None, max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(clients=st.lists(SENT, min_size=12, max_size=12))
-def test_any_bytes_are_survived_and_connections_end(served, caplog, clients):
+def test_any_bytes_are_survived_and_connections_end_with_them(served, caplog, clients):
     """Twelve clients at once, so that they do not only wait for clocks."""
     hub, port = served
     hub.calls.clear()

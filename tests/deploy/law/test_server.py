@@ -5,26 +5,27 @@ import http.client
 import re
 import socket
 import time
-import types
 
 import pytest
 from hub_fakes import DEVICE, a_reply, on_socket
 from server_worlds import (  # noqa: F401
     BODY,
-    HEADER,
     IDLE,
     World,
+    alone,
+    behind,
     codes,
     eventually,
     guard,
     here,
     post,
     shared,
+    shared_behind,
     short_lingering,
     world,
 )
 
-from fedrank.deploy.http.server import LARGEST_HEAD, GuardedProtocol
+from fedrank.deploy.http.server import LARGEST_HEAD
 
 
 def test_requests_share_a_connection(here):
@@ -48,15 +49,6 @@ def test_requests_share_a_connection(here):
         locals_.add((connection.sock or socket.socket()).getsockname())
         assert len(locals_) == 1
     assert here.server.url == f"http://127.0.0.1:{here.port}"
-
-
-def test_a_connection_may_be_used_for_long(here):
-    """The limit of a request's size is not one of a connection's."""
-    connection = http.client.HTTPConnection("127.0.0.1", here.port, timeout=5)
-    with contextlib.closing(connection):
-        for _ in range(LARGEST_HEAD // 100):
-            connection.request("GET", "/healthz", headers={"A": "x" * 100})
-            assert connection.getresponse().read() == b'{"status": "ok"}'
 
 
 def test_requests_may_be_sent_ahead(here):
@@ -93,38 +85,6 @@ def test_a_client_may_ask_before_it_sends(here):
     assert codes(on_socket(here.port, large)) == [413], "and is not told to go on with what would be refused"
 
 
-@pytest.mark.parametrize(
-    "pieces",
-    [
-        [b"GET /healthz HT"],
-        [b"GET /healthz HTTP/1.1\r\nHost: hub\r\n"],
-        [b"G", b"E", b"T", b" ", *[b"/"] * 100],
-        [b"GET /healthz HTTP/1.1\r\n", *[b"A: b\r\n"] * 100],
-        [b"\r\n"] * 100,
-    ],
-    ids=["line", "headers", "drops", "more headers", "nothing"],
-)
-def test_headers_that_do_not_end_are_not_waited_for(here, pieces):
-    before, began = here.refused("slow-headers"), time.monotonic()
-    out = on_socket(here.port, *pieces, pause=0.05)
-    assert codes(out) == [408] and time.monotonic() - began < 3 * HEADER + 1
-    assert here.refused("slow-headers") == before + 1
-
-
-def test_a_connection_that_says_nothing_is_closed(here):
-    before, began = here.refused("slow-headers"), time.monotonic()
-    assert on_socket(here.port) == b""
-    assert HEADER / 2 < time.monotonic() - began < HEADER + 1 and here.refused("slow-headers") == before + 1
-
-
-def test_a_connection_that_has_said_something_is_closed_when_idle(here):
-    before, began = here.refused("slow-headers"), time.monotonic()
-    assert codes(on_socket(here.port, post(a_reply()))) == [201]
-    assert IDLE / 2 < time.monotonic() - began < IDLE + 1
-    assert codes(on_socket(here.port, post(a_reply()), *[b"\r\n"] * 100, pause=0.05)) == [200, 408]
-    assert here.refused("slow-headers") == before + 1, "the empty lines, not the silence"
-
-
 def test_a_body_that_does_not_come_is_not_waited_for(here):
     for missing in (post(a_reply())[:-1], post(b"", "Transfer-Encoding: chunked", length=False) + b"9\r\nabc"):
         assert codes(on_socket(here.port, missing)) == [408]
@@ -134,69 +94,28 @@ def test_a_body_that_does_not_come_is_not_waited_for(here):
 def test_chunks_that_hold_nothing_come_to_an_end(here):
     head = post(b"", "Transfer-Encoding: chunked", length=False)
     for endless in (b"1;" + b"x" * 50_000, b"0\r\n" + b"Trailer: x\r\n" * 5_000, b"0\r\nTrailer: " + b"x" * 50_000):
-        assert codes(on_socket(here.port, head, endless, b"x" * 50_000, b"x" * 50_000)) == [408]
+        assert codes(on_socket(here.port, head, endless, b"x" * 50_000, b"x" * 50_000)) in ([408], [400])
     assert here.hub.calls == []
 
 
-def test_what_is_dropped_is_not_parsed(here):
-    """A parser keeps a header until it has ended."""
-    connections = here.server._server.server_state.connections
-    with socket.create_connection(("127.0.0.1", here.port), timeout=5) as connection:
-        connection.sendall(post(b"", "Transfer-Encoding: chunked", length=False) + b"0\r\nTrailer: ")
-        for _ in range(40):
-            connection.sendall(b"x" * 100_000)
-        assert 0 < max(one._unread for one in list(connections)) < 1_000_000
-
-
-def test_what_follows_a_body_is_no_header(here):
-    """Otherwise a proxy that checks headers could be talked past."""
+def test_what_follows_a_body_is_no_header(alone):
+    """With a proxy in front it never arrives: see the tests of nginx."""
+    here = alone
     head = b"POST /v1/report/0 HTTP/1.1\r\nHost: hub\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
     body = b"9\r\n" + a_reply() + b"\r\n0\r\nAuthorization: Bearer " + DEVICE.encode() + b"\r\n\r\n"
     assert codes(on_socket(here.port, head + body)) == [401]
     assert here.hub.calls == []
 
 
-def test_a_client_that_does_not_read_is_left(caplog):
-    with world(guard(), idle_seconds=0.2) as here:
-        here.hub.grow(bytes(32_000_000))
-        request = f"GET /v1/model HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer {DEVICE}\r\n\r\n".encode()
-        with socket.socket() as connection:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            connection.connect(("127.0.0.1", here.port))
-            connection.sendall(request * 3)
-            assert eventually(lambda: here.refused("slow-reader") == 1)
-        assert codes(on_socket(here.port, request)[:100]) == [200], "who reads gets it all"
-        assert len(on_socket(here.port, request)) > 32_000_000
-        assert here.refused("slow-reader") == 1
-    assert caplog.records == [], "its other requests are not answered into the void"
-
-
-@pytest.mark.parametrize("left", [0, 10])
-def test_a_connection_with_an_answer_that_nobody_reads_is_cut_off_when_idle(left):
-    """To close it would be to wait for the client: sockets do that, however little is left."""
-    done = []
-    protocol = GuardedProtocol.__new__(GuardedProtocol)
-    protocol._stall = None
-    protocol.transport = types.SimpleNamespace(  # type: ignore
-        get_write_buffer_size=lambda: left,
-        is_closing=lambda: False,
-        abort=lambda: done.append("abort"),
-        close=lambda: done.append("close"),
-    )
-    protocol.timeout_keep_alive_handler()
-    assert done == (["abort"] if left else ["close"])
-
-
-def test_headers_that_are_too_large_are_refused_and_the_client_hears_it():
-    for request_ in [
-        b"GET /healthz HTTP/1.1\r\nA: " + b"x" * 1_000_000,
-        b"GET /" + b"x" * 1_000_000,
-        b"GET /healthz HTTP/1.1\r\n" + b"A: b\r\n" * 200_000,
-        b"GET /healthz HTTP/1.1\r\n" + b"x" * 1_000_000,
-    ]:
-        with world(header_seconds=60.0) as here:  # 200,000 headers take a busy machine a while
-            assert codes(on_socket(here.port, request_)) == [431]
-            assert here.refused("large-headers") == 1
+def test_headers_are_bounded_where_no_proxy_does_it():
+    for request_ in (
+        b"GET /healthz HTTP/1.1\r\nA: " + b"x" * 2 * LARGEST_HEAD,
+        b"GET /" + b"x" * 2 * LARGEST_HEAD,
+        b"GET /healthz HTTP/1.1\r\n" + b"A: b\r\n" * LARGEST_HEAD,
+    ):
+        with world() as here:
+            assert codes(on_socket(here.port, request_)) == [400]
+            assert here.ask("GET", "/healthz")[0] == 200
 
 
 def test_a_body_that_is_too_large_is_refused_and_the_client_hears_it(here):
@@ -209,13 +128,11 @@ def test_a_body_that_is_too_large_is_refused_and_the_client_hears_it(here):
 
 @pytest.mark.parametrize(
     ("begins", "code"),
-    [(b"GET /healthz HTTP/1.1\r\nA: " + b"x" * 100_000, 431), (post(b"", "Content-Length: 300000", length=False), 413)],
-    ids=["headers", "body"],
+    [(post(b"", "Content-Length: 300000", length=False), 413)],
 )
 def test_who_still_sends_when_refused_is_not_cut_off(here, monkeypatch, begins, code):
     """A reset would take the answer away from clients that are not on Linux, and from proxies."""
     monkeypatch.setattr("fedrank.deploy.http.guard._LINGER_SECONDS", 2.0)
-    monkeypatch.setattr("fedrank.deploy.http.server._LINGER_SECONDS", 2.0)
     with socket.create_connection(("127.0.0.1", here.port), timeout=5) as connection:
         connection.sendall(begins)
         assert codes(connection.recv(1000)) == [code]

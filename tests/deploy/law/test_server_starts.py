@@ -9,10 +9,11 @@ import threading
 
 import pytest
 from hub_fakes import FakeHub, app_of, ask
+from threaded_server import ThreadedServer
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.http import server as certificate_module
-from fedrank.deploy.http.server import ThreadedServer, serve
+from fedrank.deploy.http.server import serve
 
 
 def free_port():
@@ -98,7 +99,7 @@ def test_a_renewed_certificate_is_shown_to_new_connections_and_a_broken_one_neve
     crt, key = made(tmp_path, "first")
     first = expected(crt)
     with ThreadedServer(app_of(FakeHub()), certfile=crt, keyfile=key) as server:
-        look = server._server._certificate.look
+        look = certificate_module.Certificate(server.servers.running[0].server.config).look
         assert shown(server.port) == first and not look()
         key.write_text("nonsense")
         assert not look() and not look() and shown(server.port) == first

@@ -475,7 +475,9 @@ def test_a_hub_halts_and_is_resumed_at_any_process(tmp_path, url):
                 await one_round(one, devices, better=True)
             await becomes(lambda: two.view.round == number + 2, 3.0)
             assert two.view.etag == one.view.etag
-            assert two.status()["checks"]["checks"] == one.status()["checks"]["checks"] > 0
+            # With many of 24 drawn to compare, the second round makes its model the best one and counts from 0.
+            told = [hub.status()["checks"] for hub in (one, two)]
+            assert told[0] == told[1] and told[0]["rounds"][-1]["checks"] > 0
 
     asyncio.run(story())
     assert replay_log(homes[1].path).proven and not audit_folder(homes[0].path).wrong

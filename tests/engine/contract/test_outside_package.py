@@ -53,7 +53,7 @@ class Reciprocal(Ranker):
         return features / (1 + features) @ weights
 
 
-def values(folder, split="test", measure="nDCG@10"):
+def values(folder, split="test", measure="nDCG(dcg='exp-log2')@10"):
     frame = pl.read_parquet(folder / "metrics.parquet")
     chosen = frame.filter((pl.col("split") == split) & (pl.col("measure") == measure))
     return chosen.group_by("round").agg(pl.col("value").mean()).sort("round")["value"].to_list()

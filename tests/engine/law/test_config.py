@@ -32,7 +32,12 @@ def config(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "tiny.txt"
     path.write_text("1 qid:1 1:1\n0 qid:1 1:0\n2 qid:2 1:0.5\n0 qid:2 1:0.25\n")
     return run_of(
-        "foltr-es", data=str(path), clients=6, rounds=2, seeds=1, evaluation=Evaluation(measures=("nDCG@10",))
+        "foltr-es",
+        data=str(path),
+        clients=6,
+        rounds=2,
+        seeds=1,
+        evaluation=Evaluation(measures=("nDCG(dcg='exp-log2')@10",)),
     )
 
 

@@ -44,7 +44,7 @@ def letor(tmp_path_factory):
 def config(letor):
     return run_of("foltr-es", 
         data=str(letor), clients=6, rounds=6, seeds=2, privacy=dict(p=0.5),
-        evaluation=Evaluation(every=2, measures=("nDCG@10",)), compute=Compute(checkpoint_seconds=0),
+        evaluation=Evaluation(every=2, measures=("nDCG(dcg='exp-log2')@10",)), compute=Compute(checkpoint_seconds=0),
     )  # fmt: skip
 
 
@@ -145,7 +145,7 @@ def test_what_a_run_leaves(config, finished):
     assert online["interactions"].to_list() == [24 * r for r in range(1, 7)]  # 6 devices × 4
     assert online["bytes_up"].to_list() == [54 * r for r in range(1, 7)]  # 6 devices × 9 bytes
     np.testing.assert_allclose(online["epsilon"], [4 * np.log(0.5 * 10 / 0.5) * r for r in range(1, 7)])
-    evaluated = frame.filter(split="train", measure="nDCG@10", seed=0).sort("round")
+    evaluated = frame.filter(split="train", measure="nDCG(dcg='exp-log2')@10", seed=0).sort("round")
     assert evaluated["round"].to_list() == [0, 2, 4, 6]
     ledger = Ledger.read(finished / "ledger.jsonl")
     assert ledger.bytes_from("parties") == 6 * 6 * 9
@@ -300,7 +300,7 @@ def test_a_part_without_relevant_documents_has_no_judged_measure(config, tmp_pat
     done = run_experiment(replace(config, data=str(folder), rounds=2), tmp_path / "run")
     frame = pl.read_parquet(done / "metrics.parquet")
     assert frame["value"].is_finite().all()
-    judged = frame.filter(pl.col("measure") == "nDCG@10 (judged)")["split"].unique().to_list()
+    judged = frame.filter(pl.col("measure") == "nDCG(dcg='exp-log2')@10 (judged)")["split"].unique().to_list()
     assert judged == ["train"]
     (mse,) = json.loads((done / "baselines.json").read_text())["baselines"]
     assert all(v["value"] is not None for v in mse["values"])
@@ -367,11 +367,11 @@ def test_one_of_everything(tmp_path):
     path.write_text("1 qid:1 1:0.5\n")
     settings = run_of("foltr-es", 
         data=str(path), clients=1, interactions=1, presentation="one-sided", rounds=1, seeds=1,
-        evaluation=Evaluation(measures=("nDCG@10",)),
+        evaluation=Evaluation(measures=("nDCG(dcg='exp-log2')@10",)),
     )  # fmt: skip
     frame = pl.read_parquet(run_experiment(settings, tmp_path / "run") / "metrics.parquet")
     assert frame["value"].is_finite().all()
-    assert set(frame.filter(pl.col("measure") == "nDCG@10")["value"]) == {1.0}
+    assert set(frame.filter(pl.col("measure") == "nDCG(dcg='exp-log2')@10")["value"]) == {1.0}
 
 
 def test_data_may_be_handed_over_in_any_form_and_the_run_says_so(tmp_path):

@@ -14,6 +14,7 @@ from fedrank.engine.study import expected_value, papers, plan_runs, read_paper, 
 from fedrank.report.load import load
 from fedrank.report.statistics import final_values
 
+MEASURE = "nDCG(dcg='exp-log2')@10"
 STUDY = """
 data = {data}
 clients = 4
@@ -22,7 +23,7 @@ seeds = 2
 
 [evaluation]
 every = 5
-measures = ["nDCG@10"]
+measures = ["nDCG(dcg='exp-log2')@10"]
 
 [[case]]
 name = "ES"
@@ -37,7 +38,7 @@ clicks = ["navigational", "perfect"]
 
 [study]
 title = "Mine: a study"
-measures = ["online: MaxRR", "train: expected MaxRR ({{clicks}})", "test: nDCG@10"]
+measures = ["online: MaxRR", "train: expected MaxRR ({{clicks}})", "test: nDCG(dcg='exp-log2')@10"]
 curves = ["online: MaxRR"]
 panels = ["clicks"]
 pool = ["data_seed"]
@@ -58,7 +59,7 @@ def paper(tmp_path_factory):
     data.write_text("\n".join(lines) + "\n")
     (folder / "one.toml").write_text("holdout = 0.5\n" + STUDY.format(data=json.dumps(str(data))))
     (folder / "lost.toml").write_text(STUDY.format(data='"istella"'))
-    value = {"study": "one", "where": {"clicks": "perfect", "case": "ES"}, "split": "test", "measure": "nDCG@10"}
+    value = {"study": "one", "where": {"clicks": "perfect", "case": "ES"}, "split": "test", "measure": MEASURE}
     about = {"name": "mine", "title": "Mine", "citation": "", "studies": ["one", "lost"]}
     (folder / "expected.json").write_text(
         json.dumps({**about, "values": [{**value, "value": 0.5, "source": "Table 1"}]})
@@ -79,23 +80,23 @@ def test_ours_is_the_mean_over_what_is_pooled_and_seeds(reproduced):
     values, tests = results["tables"]
     (row,) = (
         r for r in values["rows"]
-        if (r["case"], r["clicks"], r["split"], r["measure"]) == ("ES", "perfect", "test", "nDCG@10")
+        if (r["case"], r["clicks"], r["split"], r["measure"]) == ("ES", "perfect", "test", "nDCG(dcg='exp-log2')@10")
     )  # fmt: skip
     runs = [load(reproduced / "one" / f"case=ES,data_seed={seed},clicks=perfect") for seed in (0, 1)]
     assert {run.setting("rounds") for run in runs} == {5}
-    by_seed = [final_values(run.metrics, "test", "nDCG@10") for run in runs]
+    by_seed = [final_values(run.metrics, "test", "nDCG(dcg='exp-log2')@10") for run in runs]
     means = [np.mean([values[seed] for values in by_seed]) for seed in (0, 1)]
     assert row["ours"]["mean"] == pytest.approx(np.mean(means))
     assert row["ours"]["low"] is None and row["ours"]["high"] is None  # two seeds
     assert row["paper"] == 0.5 and row["gap"]["mean"] == pytest.approx(np.mean(means) - 0.5)
     (mark,) = (
         r for r in values["rows"]
-        if (r["case"], r["clicks"], r["split"], r["measure"]) == ("MSE (labels)", "perfect", "test", "nDCG@10")
+        if (r["case"], r["clicks"], r["split"], r["measure"]) == ("MSE (labels)", "perfect", "test", MEASURE)
     )  # fmt: skip
-    apart = [run.baseline.values["test", "nDCG@10"] for run in runs]
+    apart = [run.baseline.values["test", "nDCG(dcg='exp-log2')@10"] for run in runs]
     assert apart[0] != apart[1] and mark["ours"]["mean"] == pytest.approx(np.mean(apart))
     other = [load(reproduced / "one" / f"case=PDGD,data_seed={seed},clicks=perfect") for seed in (0, 1)]
-    theirs = [final_values(run.metrics, "test", "nDCG@10") for run in other]
+    theirs = [final_values(run.metrics, "test", "nDCG(dcg='exp-log2')@10") for run in other]
     theirs = np.mean([value for values in theirs for value in values.values()])
     assert row["against"]["mean"] == pytest.approx(np.mean(means) - theirs)
     assert {r["name"] for r in tests["rows"]} == {"ES", "MSE (labels)"}
@@ -133,9 +134,9 @@ def test_values_by_query_average_to_the_final_ones(reproduced):
     folder = reproduced / "one" / "case=PDGD,data_seed=0,clicks=perfect"
     frame = pl.read_parquet(folder / "per_query.parquet")
     learnt = frame.filter(
-        (pl.col("ranker") == "learnt") & (pl.col("measure") == "nDCG@10") & (pl.col("split") == "test")
+        (pl.col("ranker") == "learnt") & (pl.col("measure") == "nDCG(dcg='exp-log2')@10") & (pl.col("split") == "test")
     )
-    final = final_values(load(folder).metrics, "test", "nDCG@10")
+    final = final_values(load(folder).metrics, "test", "nDCG(dcg='exp-log2')@10")
     assert learnt["value"].mean() == pytest.approx(np.mean(list(final.values())), rel=1e-6)
     assert set(frame["ranker"]) == {"learnt", "MSE"}
 
@@ -144,7 +145,7 @@ def test_values_by_query_average_to_the_final_ones(reproduced):
     ("change", "error", "says"),
     [
         (("measures", "measure"), UnknownNameError, "measures"),
-        (('"test: nDCG@10"', '"nDCG@10"'), ConfigError, "must look like"),
+        ((f'"test: {MEASURE}"', f'"{MEASURE}"'), ConfigError, "must look like"),
         (('protocol = "pdgd"', 'protocol = "pdg"'), ConfigError, "pdgd"),
         (('name = "PDGD"', 'name = "ES"'), ConfigError, "a distinct name"),
     ],

@@ -60,7 +60,7 @@ _SILOS = (
     "--quiet --out @"
 )
 _TEXTS = (
-    "--rounds 4 --seeds 2 --evaluation.every 2 --evaluation.measures nDCG@10 --evaluation.measures MAP "
+    "--rounds 4 --seeds 2 --evaluation.every 2 --evaluation.measures nDCG(dcg='exp-log2')@10 --evaluation.measures MAP "
     "--texts.silos 3 --texts.depth 8 --texts.negatives 2 --texts.foreign 4 "
     "--training.local-steps 5 --training.batch 16 --training.cross-batch 16 --training.ramp 2 --evaluation.folds 0 "
     "--quiet --out @"
@@ -324,7 +324,7 @@ _PAPER = {
     "paper/expected.json": """\
 {"name": "small", "title": "A small study", "citation": "kharitonov2019foltr",
  "studies": ["curves", "account"],
- "values": [{"study": "curves", "where": {"clicks": "perfect"}, "split": "test", "measure": "nDCG@10",
+ "values": [{"study": "curves", "where": {"clicks": "perfect"}, "split": "test", "measure": "nDCG(dcg='exp-log2')@10",
              "value": 0.5, "source": "nowhere"}]}
 """,
     "paper/account.toml": """\
@@ -347,8 +347,8 @@ every = 2
 [study]
 title = "Curves"
 text = "Two click models."
-measures = ["test: nDCG@10"]
-curves = ["test: nDCG@10"]
+measures = ["test: nDCG(dcg='exp-log2')@10"]
+curves = ["test: nDCG(dcg='exp-log2')@10"]
 
 [vary]
 clicks = ["perfect", "navigational"]
@@ -391,7 +391,7 @@ _REAL = [
         "real-adi",
         (
             "run silo-sketch --data adi --sketch.mode plain --rounds 2 --seeds 1 --evaluation.every 2 "
-            "--evaluation.measures nDCG@10 --texts.silos 2 --texts.depth 8 --texts.foreign 4 "
+            "--evaluation.measures nDCG(dcg='exp-log2')@10 --texts.silos 2 --texts.depth 8 --texts.foreign 4 "
             f"--training.local-steps 5 --training.batch 16 --training.cross-batch 16 --evaluation.folds 0 "
             f"{_SMALL} --quiet --out @",
         ),

@@ -93,4 +93,5 @@ def recorded(name: str) -> str:
     """The name under which the recording has it."""
     for now, then in SILOS.items():
         name = name.replace(now, then).replace(now.lower(), then)  # files are named in small letters
+    name = name.replace("nDCG(dcg='exp-log2')", "nDCG")
     return RENAMES.get(name, name)

@@ -21,6 +21,8 @@ from fedrank.metrics.offline import (
     map_jos,
     ndcg,
     offline_metric,
+    precision,
+    recall,
     reciprocal_rank,
 )
 
@@ -65,12 +67,34 @@ def err2(*args, **settings):
     return err(*args, max_label=2, **settings)
 
 
+def plain_linear_ndcg(ranking, k):
+    def dcg(labels):
+        return sum(label / log2(1 + rank) for rank, label in enumerate(labels[:k], start=1))
+
+    best = dcg(sorted(ranking, reverse=True))
+    return dcg(ranking) / best if best else 0.0
+
+
+def plain_precision(ranking, k):
+    return sum(label >= 1 for label in ranking[:k]) / (k or len(ranking) or 1)
+
+
+def plain_recall(ranking, k):
+    return sum(label >= 1 for label in ranking[:k]) / (sum(label >= 1 for label in ranking) or 1)
+
+
+def exp_ndcg(*args, **settings):
+    return ndcg(*args, dcg="exp-log2", **settings)
+
+
 PAIRS = {
-    "nDCG": (ndcg, plain_ndcg),
+    "nDCG": (exp_ndcg, plain_ndcg),
+    "linear nDCG": (ndcg, plain_linear_ndcg),
     "RR": (reciprocal_rank, plain_rr),
     "AP": (average_precision, plain_ap),
     "ERR": (err2, plain_err),
 }
+LISTED = {**PAIRS, "P": (precision, plain_precision), "R": (recall, plain_recall)}
 CUTOFFS = (None, 3)
 
 
@@ -101,22 +125,22 @@ def test_formulas_by_hand():
     scores, labels = jnp.array([0.1, 0.9, 0.5, 0.7]), jnp.array([0, 1, 2, 0], jnp.int32)
     where = jnp.ones(4, bool)
     best = 3 / log2(2) + 1 / log2(3)
-    np.testing.assert_allclose(ndcg(scores, labels, where), (1 / log2(2) + 3 / log2(4)) / best, rtol=1e-6)
-    np.testing.assert_allclose(ndcg(scores, labels, where, k=2), 1 / log2(2) / best, rtol=1e-6)
+    np.testing.assert_allclose(exp_ndcg(scores, labels, where), (1 / log2(2) + 3 / log2(4)) / best, rtol=1e-6)
+    np.testing.assert_allclose(exp_ndcg(scores, labels, where, k=2), 1 / log2(2) / best, rtol=1e-6)
     np.testing.assert_allclose(reciprocal_rank(scores, labels, where), 1.0)
-    np.testing.assert_allclose(reciprocal_rank(scores, labels, where, relevant=2), 1 / 3, rtol=1e-6)
-    np.testing.assert_allclose(reciprocal_rank(scores, labels, where, relevant=2, k=2), 0.0)
+    np.testing.assert_allclose(reciprocal_rank(scores, labels, where, rel=2), 1 / 3, rtol=1e-6)
+    np.testing.assert_allclose(reciprocal_rank(scores, labels, where, rel=2, k=2), 0.0)
     np.testing.assert_allclose(average_precision(scores, labels, where), (1 / 1 + 2 / 3) / 2, rtol=1e-6)
     np.testing.assert_allclose(average_precision(scores, labels, where, k=2), (1 / 1) / 2, rtol=1e-6)
-    np.testing.assert_allclose(average_precision(scores, labels, where, relevant=2), 1 / 3, rtol=1e-6)
+    np.testing.assert_allclose(average_precision(scores, labels, where, rel=2), 1 / 3, rtol=1e-6)
     np.testing.assert_allclose(err(scores, labels, where, max_label=2), 1 / 4 + 1 / 3 * 3 / 4 * 3 / 4, rtol=1e-6)
     np.testing.assert_allclose(err(scores, labels, where, max_label=4), 1 / 16 + 1 / 3 * 15 / 16 * 3 / 16, rtol=1e-6)
 
 
 def test_fixed_ties_put_the_lower_index_first():
-    for name in PAIRS:
+    for name in LISTED:
         for k in CUTOFFS:
-            metric, plain = PAIRS[name]
+            metric, plain = LISTED[name]
             scores, labels, where = tied_lists()
             expected = []
             for s, y, w in zip(scores, labels, where, strict=True):
@@ -126,9 +150,9 @@ def test_fixed_ties_put_the_lower_index_first():
 
 
 def test_expected_ties_are_the_mean_over_all_orders():
-    for name in ["nDCG", "RR", "AP"]:
+    for name in [name for name in LISTED if name != "ERR"]:
         for k in CUTOFFS:
-            metric, plain = PAIRS[name]
+            metric, plain = LISTED[name]
             scores, labels, where = tied_lists()
             expected = [
                 np.mean([plain([int(label) for label in order], k) for order in orders(s, y, w)])
@@ -195,10 +219,10 @@ def test_against_rax(topn):
     labels = rng.integers(0, 5, (40, 9)).astype(np.int32)
     labels[:5] = 0
     where = rng.random((40, 9)) < 0.7
-    for ours, theirs in ((ndcg, rax.ndcg_metric), (reciprocal_rank, rax.mrr_metric)):
+    for ours, theirs in ((exp_ndcg, rax.ndcg_metric), (reciprocal_rank, rax.mrr_metric)):
         got = compiled(ours, k=topn)(scores, labels, where)
         for i in range(40):  # one list at a time: the test run forbids the implicit broadcasting of a batch
-            y = labels[i] if ours is ndcg else (labels[i] >= 1).astype(np.int32)
+            y = labels[i] if ours is exp_ndcg else (labels[i] >= 1).astype(np.int32)
             expected = theirs(scores[i], y, where=where[i], topn=topn, reduce_fn=None)
             np.testing.assert_allclose(got[i], expected, rtol=2e-6, atol=1e-7)
 
@@ -213,16 +237,24 @@ def test_against_ir_measures():
     run = [ir_measures.ScoredDoc(str(q), str(d), float(scores[q, d])) for q in range(queries) for d in range(documents)]
     qrels = [ir_measures.Qrel(str(q), str(d), int(labels[q, d])) for q in range(queries) for d in range(documents)]
     ours = {
-        ir_measures.parse_measure("nDCG(dcg='exp-log2')@10"): ndcg(scores, labels, where, k=10),
-        ir_measures.parse_measure("nDCG@10"): offline_metric("nDCG(dcg='log2')@10")(scores, labels, where),
+        ir_measures.parse_measure("nDCG(dcg='exp-log2')@10"): exp_ndcg(scores, labels, where, k=10),
         ir_measures.parse_measure("ERR@10"): err(scores, labels, where, max_label=4, k=10),
-        ir_measures.parse_measure("RR(rel=3)@5"): reciprocal_rank(scores, labels, where, k=5, relevant=3),
+        ir_measures.parse_measure("RR(rel=3)@5"): reciprocal_rank(scores, labels, where, k=5, rel=3),
         ir_measures.parse_measure("AP"): average_precision(scores, labels, where),
-        ir_measures.parse_measure("AP(rel=2)@5"): average_precision(scores, labels, where, k=5, relevant=2),
+        ir_measures.parse_measure("AP(rel=2)@5"): average_precision(scores, labels, where, k=5, rel=2),
     }
-    # The one name that means something else there.
-    same = offline_metric("nDCG(dcg='exp-log2')@10")(scores, labels, where)
-    np.testing.assert_array_equal(same, offline_metric("nDCG@10")(scores, labels, where))
+    names = [
+        "nDCG@10",
+        "nDCG(dcg='exp-log2')@5",
+        "P@5",
+        "P(rel=2)@20",
+        "R@5",
+        "R(rel=3)@10",
+        "RR@10",
+        "AP@10",
+        "ERR@20",
+    ]
+    ours |= {ir_measures.parse_measure(name): offline_metric(name)(scores, labels, where) for name in names}
     seen = 0
     for metric in ir_measures.iter_calc(list(ours), qrels, run):
         # gdeval prints five decimals.
@@ -282,7 +314,7 @@ def test_names():
     scores, labels, where = tied_lists()
     for name, expected in {
         "nDCG@2": ndcg(scores, labels, where, k=2),
-        "RR(relevant=2)@3": reciprocal_rank(scores, labels, where, k=3, relevant=2),
+        "RR(rel=2)@3": reciprocal_rank(scores, labels, where, k=3, rel=2),
         "ERR(max_label=2)@5": err(scores, labels, where, k=5, max_label=2),
         "AP": average_precision(scores, labels, where),
         "MAP-JOS": map_jos(scores, labels, where),
@@ -297,9 +329,9 @@ def test_wrong_names():
         ("nDGC@10", "Did you mean 'nDCG'"),
         ("nDCG@0", "names no offline metric"),
         ("nDCG at 10", "names no offline metric"),
-        ("ERR@10", "max_label=4"),
-        ("nDCG(relevant=2)@10", "no parameter 'relevant'"),
-        ("MAP-JOS(relevant=2)", "no parameter 'relevant'"),
+        ("nDCG(dcg='log3')@10", "dcg must be one of"),
+        ("nDCG(rel=2)@10", "nDCG has no such parameter"),
+        ("MAP-JOS(rel=2)", "MAP-JOS has no such parameter"),
         ("MAP-JOS@10", "MAP-JOS has no cutoff"),
     ]:
         with pytest.raises(ConfigError, match=message):
@@ -324,5 +356,5 @@ def test_wrong_settings():
 
 
 def test_every_metric_has_a_reference():
-    assert [entry.name for entry in OFFLINE] == ["nDCG", "RR", "ERR", "AP", "MAP", "MAP-JOS"]
+    assert [entry.name for entry in OFFLINE] == ["nDCG", "RR", "ERR", "AP", "P", "R", "MAP", "MAP-JOS"]
     assert all(entry.citation in references() and entry.summary for entry in OFFLINE)

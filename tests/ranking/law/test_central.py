@@ -60,12 +60,14 @@ def test_what_users_see_and_the_model_get_better(learner, ranker):
     queries = generate_queries(0, n_queries=60, n_features=FEATURES).train
     protocol = central(learner, ranker, "perfect", interactions=200)
     states, _, seen = run(protocol, queries, 40, seeds=(0, 1, 2))
-    shown = np.asarray(seen["nDCG@10"])  # [rounds, runs]
+    shown = np.asarray(seen["nDCG(dcg='exp-log2')@10"])  # [rounds, runs]
     assert shown[-10:].mean() > shown[:3].mean() + 0.02
-    data, ndcg = queries.padded(), offline_metric("nDCG@10")
+    data, ndcg = queries.padded(), offline_metric("nDCG(dcg='exp-log2')@10")
 
     def quality(weights):
-        return float(np.mean(ndcg(protocol.ranker.scores(weights, data.features), data.labels, data.where)))
+        return float(
+            np.mean(ndcg(protocol.ranker.scores(weights, data.features), data.labels, data.where, dcg="exp-log2"))
+        )
 
     start = quality(jnp.zeros(protocol.ranker.size))  # the order of the data
     assert min(quality(weights) for weights in states.weights) > start + 0.1
@@ -161,7 +163,7 @@ def test_what_moves_inside_the_service_fits_its_layouts(learner):
     replies = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], back)
     told = exchange.tell(state, replies, jnp.ones(1, bool))
     np.testing.assert_array_equal(told.weights, reply.weights)
-    assert int(told.round) == 1 and 0 < float(protocol.experience(after)["nDCG@10"]) <= 1
+    assert int(told.round) == 1 and 0 < float(protocol.experience(after)["nDCG(dcg='exp-log2')@10"]) <= 1
     np.testing.assert_array_equal(exchange.tell(state, replies, jnp.zeros(1, bool)).weights, state.weights)
 
 

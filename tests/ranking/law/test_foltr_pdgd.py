@@ -240,10 +240,10 @@ def test_it_learns(case):
     simulation, keys = Simulator(protocol), run_keys((0, 1))
     states, own = simulation.start(keys, everyone)
     _, _, seen = simulation.advance(keys, states, everyone.shared, own, 0, 150)
-    ndcg = np.asarray(seen["nDCG@10"]).reshape(150, 2)
+    ndcg = np.asarray(seen["nDCG(dcg='exp-log2')@10"]).reshape(150, 2)
     # 1,600 and 4,800 interactions a run: the difference has a standard error of about 0.01.
     assert np.all(ndcg[-30:].mean(axis=0) > ndcg[:10].mean(axis=0) + 0.06)
-    assert seen["MaxRR"].shape == seen["nDCG@10"].shape
+    assert seen["MaxRR"].shape == seen["nDCG(dcg='exp-log2')@10"].shape
 
 
 def test_how_it_starts():

@@ -89,7 +89,11 @@ class FedAvg(SingleExchangeProtocol, request=Model, reply=Trained):
 
 
 SETTINGS = dict(
-    clients=6, share="fixed", rounds=4, seeds=2, evaluation={"every": 4, "measures": ["nDCG@10"], "baselines": []}
+    clients=6,
+    share="fixed",
+    rounds=4,
+    seeds=2,
+    evaluation={"every": 4, "measures": ["nDCG(dcg='exp-log2')@10"], "baselines": []},
 )
 
 
@@ -98,7 +102,7 @@ def test_it_runs_on_data_of_its_own(tmp_path):
     folder = fedrank.run(FedAvg(Squares(queries.n_features)), queries, folder=tmp_path / "run", **SETTINGS).path
     frame = pl.read_parquet(folder / "metrics.parquet")
     assert set(frame["split"]) == {"train"} and set(frame["round"]) == {0, 4} and set(frame["seed"]) == {0, 1}
-    ndcg = frame.filter(pl.col("measure") == "nDCG@10").sort("round")["value"].to_list()
+    ndcg = frame.filter(pl.col("measure") == "nDCG(dcg='exp-log2')@10").sort("round")["value"].to_list()
     assert min(ndcg[2:]) > max(ndcg[:2])  # it learns
     ledger = Ledger.read(folder / "ledger.jsonl")
     assert ledger.bytes_from("parties") == 4 * 6 * (1 + 4 * queries.n_features)

@@ -21,7 +21,7 @@ SMALL = {
     "rounds": 4,
     "seeds": 2,
     "compute": {"kernels": "off"},
-    "evaluation": {"every": 2, "measures": ["nDCG@10"], "baselines": []},
+    "evaluation": {"every": 2, "measures": ["nDCG(dcg='exp-log2')@10"], "baselines": []},
 }
 
 

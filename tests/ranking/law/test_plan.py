@@ -9,25 +9,83 @@ import pytest
 
 from fedrank.cli.main import call
 from fedrank.core.errors import ConfigError
+from fedrank.engine.settings import from_dict
 from fedrank.privacy.accounts.shuffle import shuffled_epsilon
 from fedrank.privacy.calibration import gaussian_sigma, shared_gaussian_sigma
 from fedrank.privacy.piecewise import AT_ENDS, best
 from fedrank.ranking import plan as planning
 from fedrank.ranking.build import build
-from fedrank.ranking.plan import Choice, Need
+from fedrank.ranking.evaluate import Evaluator
+from fedrank.ranking.plan import Need
+from fedrank.ranking.schedule import ENOUGH, Schedule, choose_schedule, second_moment
 
 
 def test_choices_use_every_device_once_and_days_are_those_of_their_searches():
     need = Need(devices=100_000, searches=8.0)
     found = planning.choices(need)
-    assert {(one.rounds, one.interactions) for one in found} == {(r, b) for r in (25, 50, 100) for b in (4, 16)}
+    assert [(one.rounds, one.interactions) for one in found] == [(25, 64), (50, 64), (50, 128), (100, 128)]
     assert all(one.rounds * one.clients == 100_000 for one in found)
-    assert Choice(50, 16, 2000).days(8.0) == 100.0
+    assert Schedule(50, 16, 2000).days(8.0) == 100.0
     assert [one.days(8.0) for one in found] == sorted(one.days(8.0) for one in found)
+    summed = planning.choices(Need(devices=100_000, trust="secure-sum"))
+    assert {(one.rounds, one.interactions) for one in summed} == {(r, b) for r in (25, 50, 100) for b in (4, 16)}
     few = planning.choices(Need(devices=1000))
     assert {one.rounds for one in few} == {25, 50}  # 100 rounds would have 10 devices
     twice = planning.choices(Need(devices=1000, participations=2))
     assert {one.rounds * one.clients for one in twice} == {2000}
+    assert all(one.days(8.0) <= 90 for one in planning.choices(dataclasses.replace(need, days=90)))
+
+
+def test_a_schedule_makes_up_for_fewer_devices_by_more_searches():
+    """Of a one-bit report with ε = 1 the mean square is coth(1/2)² in units of the largest difference."""
+    one_bit = 1 / math.tanh(0.5) ** 2
+    assert second_moment(1.0) == pytest.approx(one_bit, rel=1e-6)
+    for devices, searches in [(100_000, 128), (200_000, 64), (400_000, 32), (20_000, 128)]:
+        made = choose_schedule(devices, 1.0)
+        assert (made.interactions, made.rounds * made.clients) == (searches, devices)
+        told = devices * searches * 2 / math.pi / one_bit
+        assert devices < 100_000 or told == pytest.approx(ENOUGH, rel=0.02)
+    assert choose_schedule(2_000_000, 1.0).rounds == 100
+    for most in (300, 1600):
+        made = choose_schedule(50_000, 1.0, most)
+        assert 0.9 * most <= made.rounds * made.interactions <= most
+
+
+def test_a_run_with_an_epsilon_of_a_life_is_scheduled_unless_it_says_how_it_is():
+    life = {"population": 200_000, "privacy": {"epsilon_user": 1.0}}
+    made = from_dict(life).resolved()
+    assert (made.rounds, made.clients, made.interactions) == (50, 4000, 64)
+    assert made.method.server.learning_rate == 0.4 / 50 and made.resolved() == made
+    method = build(made).protocol
+    assert (
+        method.privacy.effective_clip == pytest.approx(0.015)
+        and method.clicks_to_reply.clip == method.privacy.effective_clip
+    )
+    given = from_dict({**life, "rounds": 100}).resolved()
+    assert (given.rounds, given.clients, given.interactions) == (100, 2000, 4)
+    stepped = from_dict({**life, "server": {"learning_rate": 0.5}}).resolved()
+    assert stepped.rounds == 50 and stepped.method.server.learning_rate == 0.5
+
+
+def test_a_plan_takes_the_quickest_that_none_is_told_apart_from():
+    def one(rounds, *values):
+        return planning.Predicted(Schedule(rounds, 4, 20), 1.0, 1.0, (20, 1.0), float(np.mean(values)), 0, 1, values)
+
+    noisy = [one(1, 0.50, 0.52, 0.51), one(2, 0.53, 0.50, 0.52), one(4, 0.49, 0.53, 0.51)]
+    assert planning.quickest_of_best(noisy) is noisy[0]
+    better = [*noisy[:1], one(2, 0.601, 0.619, 0.611), one(4, 0.602, 0.618, 0.612)]
+    assert planning.quickest_of_best(better) is better[1]
+
+
+def test_an_interval_ends_where_no_ranking_is():
+    low, high = planning.possible_values(Need(devices=500))
+    config = Need(devices=500).config(Need(devices=500).shortest)
+    evaluator, splits = build(config), build(config).splits
+    assert 0 <= low < high <= 1 and splits.train.n_queries
+    found = Evaluator(splits, evaluator.ranker, evaluator.metric, evaluator.users, ())
+    labels = np.concatenate([part.labels for part in splits.parts().values()])
+    values = found.measurement.per_query(labels[None].astype(np.float32))
+    assert next(iter(values.values()))[0, : splits.train.n_queries].mean() == pytest.approx(high)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.25, 1.0, 4.0])
@@ -64,20 +122,18 @@ def test_fewer_devices_in_a_secure_sum_have_the_same_noise():
 
 def test_rounds_of_a_secure_sum_share_the_epsilon_of_a_life():
     once, often = (Need(devices=50_000, trust="secure-sum", participations=times) for times in (1, 9))
-    choice = Choice(25, 16, 2000)
-    assert planning.epsilon_message(once, choice) == pytest.approx(1.0, rel=1e-6)
-    one = planning.epsilon_message(often, choice)
+    assert planning.epsilon_message(once, 2000) == pytest.approx(1.0, rel=1e-6)
+    one = planning.epsilon_message(often, 2000)
     made = shared_gaussian_sigma(1.0, 1e-6, 1.0e6, 1, 46, rounds=9)
     assert gaussian_sigma(one, 1e-6, 1.0e6) == pytest.approx(made, rel=1e-3) and 1 / 9 < one < 1
 
 
 def test_an_anonymous_channel_gives_a_message_the_epsilon_that_is_left_among_the_others():
     need = Need(devices=50_000, trust="channel", delta=1e-6)
-    choice = Choice(25, 16, 2000)
-    one = planning.epsilon_message(need, choice)
+    one = planning.epsilon_message(need, 2000)
     assert one > 3 and shuffled_epsilon(best(one, AT_ENDS), 2000, 1e-6) <= 1.0
-    assert planning.epsilon_message(dataclasses.replace(need, trust="nobody"), choice) == 1.0
-    assert planning.epsilon_message(Need(devices=50_000, participations=4), choice) == 0.25
+    assert planning.epsilon_message(dataclasses.replace(need, trust="nobody"), 2000) == 1.0
+    assert planning.epsilon_message(Need(devices=50_000, participations=4), 2000) == 0.25
 
 
 def test_an_interval_of_one_further_run_holds_it_as_often_as_said():
@@ -108,38 +164,21 @@ def test_what_makes_no_sense_is_refused():
 def test_a_plan_from_end_to_end(monkeypatch, tmp_path, capsys, trust):
     monkeypatch.setattr(planning, "ROUNDS", (2,))
     monkeypatch.setattr(planning, "INTERACTIONS", (2,))
-    page = tmp_path / "plan.html"
-    assert (
-        call(
-            [
-                "privacy",
-                "plan",
-                "--trust",
-                trust,
-                "--devices",
-                "120",
-                "--seeds",
-                "3",
-                "--json",
-                "--quiet",
-                "--out",
-                str(page),
-            ]
-        )
-        == 0
-    )
+    page, searches = tmp_path / "plan.html", 4 if trust == "nobody" else 2
+    asked = ["--trust", trust, "--devices", "120", "--days", "3", "--seeds", "3", "--json", "--quiet"]
+    assert call(["privacy", "plan", *asked, "--out", str(page)]) == 0
     printed = capsys.readouterr()
     made = json.loads(printed.out)
     assert not printed.err
     assert [one["name"] for one in made["predictions"]] == [
-        "best",
-        "best, other seeds",
+        "taken",
+        "taken, other seeds",
         "twice the devices",
         "no privacy",
     ]
     assert made["predictions"][0]["mean"] != made["predictions"][1]["mean"]
     for one in made["predictions"]:
-        assert one["low"] <= one["mean"] <= one["high"] and one["days"] == one["rounds"] * 2 / 4
+        assert one["low"] <= one["mean"] <= one["high"] and one["days"] == one["rounds"] * searches / 3
     assert [one["clients"] for one in made["predictions"]] == [60, 60, 120, 60]
     assert 0 < made["untrained"] < 1 and "ε = 1" in page.read_text(encoding="utf-8")
 
@@ -147,7 +186,7 @@ def test_a_plan_from_end_to_end(monkeypatch, tmp_path, capsys, trust):
 def test_the_command_of_a_plan_makes_the_run_that_was_simulated():
     more = {"trust": "channel", "clicks": "perfect", "participations": 2, "delta": 1e-9}
     need = Need(devices=50_000, epsilon=2.0, **more)
-    one = planning.Predicted(Choice(25, 16, 4000), 100.0, 1.0, (100_000, 1.0), 0.5, 0.4, 0.6)
+    one = planning.Predicted(Schedule(25, 16, 4000), 100.0, 1.0, (100_000, 1.0), 0.5, 0.4, 0.6)
     made = planning.Plan(need, "expected MaxRR (perfect)", (one,), one, one, one, 0.1)
     flags = planning.command_of(made).split()[3:]
     given = dict(zip(flags[::2], flags[1::2], strict=True))
@@ -163,6 +202,6 @@ def test_the_command_of_a_plan_makes_the_run_that_was_simulated():
 
 
 def test_the_settings_of_a_plan_are_those_that_a_run_takes():
-    config = Need(devices=50_000, epsilon=2.0).config(Choice(25, 16, 2000))
+    config = Need(devices=50_000, epsilon=2.0).config(Schedule(25, 16, 2000))
     method = build(config).protocol
     assert method.privacy.epsilon_message == 2.0 and method.shown.name == "interleaved"

@@ -149,7 +149,10 @@ def test_what_does_not_fit_is_refused(tmp_path):
         ({"privacy": {"epsilon_user": 1.0, "clip": 0.0}}, "clip"),
         ({"attack": {"share": 0.1}, "privacy": {"epsilon_user": 1.0, "channel": "anonymous"}}, "attack.share"),
         ({"presentation": "interleaved"}, "interleaved"),
-        ({"population": 10_000, "privacy": {"epsilon_user": 1.0}}, "500,000 messages, more than 10,000 devices"),
+        (
+            {"population": 10_000, "clients": 100, "rounds": 5000, "privacy": {"epsilon_user": 1.0}},
+            "500,000 messages, more than 10,000 devices",
+        ),
         ({"population": 1000, "clients": 2000, "rounds": 1}, "more than 1,000 devices"),
         ({"population": 10**6, "share": "fixed"}, "needs share = 'uniform'"),
         ({"participations": 2}, "participations means nothing without population"),

@@ -30,7 +30,7 @@ def config(tmp_path_factory):
     path.write_text("\n".join(rows) + "\n")
     return run_of("foltr-es", 
         data=str(path), clicks="perfect", clients=200, rounds=10, seeds=3, server=dict(learning_rate=0.02), sigma=0.1,
-        privacy=dict(p=1.0), evaluation=Evaluation(measures=("nDCG@10",)),
+        privacy=dict(p=1.0), evaluation=Evaluation(measures=("nDCG(dcg='exp-log2')@10",)),
         attack=Attack(kind="inverted-metric", share=0.4),
     )  # fmt: skip
 
@@ -46,7 +46,7 @@ def test_replay_takes_out_what_attackers_said(config):
         "retraining",
         "retraining, another seed",
     ]
-    quality = {name: way.values["train", "nDCG@10"].mean() for name, way in ways.items()}
+    quality = {name: way.values["train", "nDCG(dcg='exp-log2')@10"].mean() for name, way in ways.items()}
     assert quality["replay"] > quality["as trained"] and quality["retraining"] > quality["as trained"]
     assert (ways["retraining"].distance == 0).all()
     # It removes the messages, not the part they had in the others' rewards: closer, and not the same.
@@ -88,7 +88,10 @@ def test_what_is_left_of_devices_that_sent_weights(config):
     assert (trained.wish > retrained.wish).all()
     for name in list(ways)[1:6]:
         assert (ways[name].wish < trained.wish).all(), name
-        assert ways[name].values["train", "nDCG@10"].mean() > trained.values["train", "nDCG@10"].mean(), name
+        assert (
+            ways[name].values["train", "nDCG(dcg='exp-log2')@10"].mean()
+            > trained.values["train", "nDCG(dcg='exp-log2')@10"].mean()
+        ), name
     # 20 devices, 3 features: 17 bytes down and 15 up, in so many rounds of so many devices.
     for name, answers in (("as trained", 400), ("replay", 0), ("FedEraser, one round of 5", 40), ("retraining", 200)):
         np.testing.assert_allclose(ways[name].crossed, answers * 32 / 1e6)

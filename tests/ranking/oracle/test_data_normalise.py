@@ -1,10 +1,12 @@
 """Normalisation against numbers worked out by hand."""
 
+import json
+
 import numpy as np
 import pytest
 
 from fedrank.core.errors import UnknownNameError
-from fedrank.ranking.data.normalise import in_unit_range, normalise
+from fedrank.ranking.data.normalise import Constants, fit_constants, in_unit_range, normalise
 from fedrank.ranking.data.queries import QuerySet
 
 
@@ -46,3 +48,23 @@ def test_single_document_is_zero():
 def test_unknown():
     with pytest.raises(UnknownNameError, match="Did you mean 'query-minmax'"):
         normalise(make([[1]], [1]), "query-min-max")
+
+
+def test_constants_are_scikit_learns():
+    from sklearn.preprocessing import MinMaxScaler, StandardScaler
+
+    x = np.random.default_rng(0).lognormal(3, 2, (200, 5)).astype(np.float32)
+    x[:, 3] = 7  # constant
+    logs = np.sign(-x) * np.log1p(np.abs(x))
+    for how, scaler, given, seen in (
+        ("standard", StandardScaler(), x, x),
+        ("min-max", MinMaxScaler(), x, x),
+        ("log", StandardScaler(), -x, logs),
+    ):
+        constants = fit_constants(given, how)
+        np.testing.assert_allclose(constants.apply(given), scaler.fit_transform(seen.astype(float)), atol=1e-5)
+        again = Constants.from_json(json.loads(json.dumps(constants.as_json())))
+        np.testing.assert_array_equal(again.apply(given), constants.apply(given))
+        assert (constants.apply(given[:1]) == constants.apply(given)[:1]).all()  # alone as among others
+    with pytest.raises(UnknownNameError):
+        fit_constants(x, "query-minmax")

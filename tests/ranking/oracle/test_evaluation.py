@@ -64,7 +64,7 @@ def ndcg(labels, k=10):
 def test_evaluator_against_loops():
     splits = Splits(tiny_queries(0), None, tiny_queries(1), "tiny")
     weights = np.random.default_rng(0).integers(-4, 5, (2, FEATURES)).astype(np.float32) / 8
-    scores = Evaluator(splits, Linear(FEATURES), max_rr(), (USER,), ("nDCG@10",))(weights)
+    scores = Evaluator(splits, Linear(FEATURES), max_rr(), (USER,), ("nDCG(dcg='exp-log2')@10",))(weights)
     for model, found in zip(weights, scores, strict=True):
         table = {(score.split, score.measure): score.value for score in found}
         for split, queries in splits.parts().items():
@@ -73,8 +73,8 @@ def test_evaluator_against_loops():
             assert len(judged) < len(lists)  # so that the two conventions differ
             expected = {
                 "expected MaxRR (navigational)": np.mean([expected_max_rr(labels, USER) for labels in lists]),
-                "nDCG@10": np.mean([ndcg(labels) for labels in lists]),
-                "nDCG@10 (judged)": np.mean([ndcg(labels) for labels in judged]),
+                "nDCG(dcg='exp-log2')@10": np.mean([ndcg(labels) for labels in lists]),
+                "nDCG(dcg='exp-log2')@10 (judged)": np.mean([ndcg(labels) for labels in judged]),
             }
             for measure, value in expected.items():
                 assert abs(table[split, measure] - value) < 1e-5, (split, measure)
@@ -83,7 +83,7 @@ def test_evaluator_against_loops():
 def test_buckets_change_nothing(monkeypatch):
     splits = Splits(tiny_queries(0), None, None, "tiny")
     weights = np.random.default_rng(0).normal(size=(1, FEATURES)).astype(np.float32)
-    arguments = (splits, Linear(FEATURES), max_rr(), (USER,), ("nDCG@10",))
+    arguments = (splits, Linear(FEATURES), max_rr(), (USER,), ("nDCG(dcg='exp-log2')@10",))
     whole = Evaluator(*arguments)(weights)
     monkeypatch.setattr("fedrank.ranking.evaluate._ONE_ARRAY", 0)
     monkeypatch.setattr("fedrank.ranking.evaluate._SMALLEST", 4)
@@ -95,10 +95,15 @@ def test_shuffled_ties_average_over_orders():
     """A ranker without an opinion: every order is equally likely, so nDCG tends to its mean over all orders."""
     splits = Splits(tiny_queries(3, queries=4, longest=4), None, None, "tiny")
     weights = np.zeros((1, FEATURES), np.float32)
-    found = Evaluator(splits, Linear(FEATURES), max_rr(), (USER,), ("nDCG@10",), tie_orders=3000)(weights)[0]
+    found = Evaluator(splits, Linear(FEATURES), max_rr(), (USER,), ("nDCG(dcg='exp-log2')@10",), tie_orders=3000)(
+        weights
+    )[0]
     table = {score.measure: score.value for score in found}
     queries = splits.train
-    for measure, formula in (("nDCG@10", ndcg), ("expected MaxRR (navigational)", lambda x: expected_max_rr(x, USER))):
+    for measure, formula in (
+        ("nDCG(dcg='exp-log2')@10", ndcg),
+        ("expected MaxRR (navigational)", lambda x: expected_max_rr(x, USER)),
+    ):
         means = [
             np.mean([formula(list(order)) for order in itertools.permutations(queries.labels[a:b].tolist())])
             for a, b in itertools.pairwise(queries.offsets)

@@ -197,7 +197,7 @@ def test_verdicts_of_slates_and_of_texts_are_those_of_the_values_in_the_files(tm
         assert ("not told apart" in first) == (found == "unknown")
         folder = make_text_run(tmp_path / f"texts {k}", seeds=seeds, noise=0.05)
         run = load(folder)
-        frame = pl.read_parquet(folder / "methods.parquet").filter(pl.col("measure") == "nDCG@10")
+        frame = pl.read_parquet(folder / "methods.parquet").filter(pl.col("measure") == "nDCG(dcg='exp-log2')@10")
         ours, home = (
             by_seed(frame, split="test", method=method, scope=scope)
             for method, scope in (("CS-F-LTR", "federation"), ("BM25", "home"))

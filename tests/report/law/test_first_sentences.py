@@ -175,7 +175,7 @@ def test_a_slate_page_says_equal_within_a_part_of_the_way_to_the_optimum(tmp_pat
 @pytest.mark.parametrize(
     "refused",
     [
-        lambda: Measured(1.2, "nDCG@10"),
+        lambda: Measured(1.2, "nDCG(dcg='exp-log2')@10"),
         lambda: Measured(-0.1, "expected MaxRR (navigational)"),
         lambda: Measured(-1.0, "engagement (A)"),
         lambda: Measured(Estimate(0.841, 0.432, 2), "AUC"),
@@ -207,7 +207,7 @@ def test_measures_that_disagree_are_both_said(tmp_path):
     run = load(folder)
     sentence = str(run.shown.opening(run).sentence)
     assert "better than the one it started as" in sentence
-    assert re.search(r"By nDCG@10 it is \d+ % worse than the one it started as", sentence)
+    assert re.search(r"By nDCG\(dcg='exp-log2'\)@10 it is \d+ % worse than the one it started as", sentence)
 
 
 def test_where_nothing_was_learnt_that_is_said(tmp_path):
@@ -240,7 +240,10 @@ def test_pages_of_findings_boards_searches_and_comparisons(tmp_path):
         openings += [attack_opening(found, 0.5), documents_opening(found, "cranfield")]
     openings.append(slate_attack_opening([], 3))
     trials = [Trial(i, {"sigma": 0.1}, value, tmp_path) for i, value in enumerate((0.4, None, 0.5))]
-    openings += [search_opening(trials, "vali: nDCG@10"), search_opening(trials, "vali: loss", minimise=True)]
+    openings += [
+        search_opening(trials, "vali: nDCG(dcg='exp-log2')@10"),
+        search_opening(trials, "vali: loss", minimise=True),
+    ]
     for opening in openings:
         check(opening)
     for seeds in (1, 2, 4):

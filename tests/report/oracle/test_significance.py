@@ -221,7 +221,11 @@ def test_corrections_check_their_values():
 
 def table():
     random = np.random.default_rng(2)
-    base = {("test", "nDCG@10"): random.random(40), ("test", "RR"): random.random(40), ("vali", "RR"): random.random(9)}
+    base = {
+        ("test", "nDCG(dcg='exp-log2')@10"): random.random(40),
+        ("test", "RR"): random.random(40),
+        ("vali", "RR"): random.random(9),
+    }
     near = {key: np.clip(values + 0.05 * random.standard_normal(len(values)), 0, 1) for key, values in base.items()}
     far = {key: values**2 for key, values in base.items()}
     far["train", "RR"] = np.zeros(3)  # the reference has no such measure
@@ -232,7 +236,7 @@ def test_all_comparisons_of_a_call_are_corrected_for():
     for correction in ["holm", "benjamini-hochberg", "bonferroni"]:
         values = table()
         rows = compare_per_query(values, "base", correction, resamples=2000)
-        keys = [("test", "nDCG@10"), ("test", "RR"), ("vali", "RR")]
+        keys = [("test", "nDCG(dcg='exp-log2')@10"), ("test", "RR"), ("vali", "RR")]
         assert [(r.name, r.split, r.measure) for r in rows] == [
             (name, *key) for name in ("near", "far") for key in keys
         ]

@@ -57,7 +57,7 @@ def test_the_gain_and_what_it_rests_on_come_first(one):
 def test_a_gain_is_the_mean_difference_paired_by_seed(one):
     run = one[0]
     last = pl.DataFrame(run.details.methods).filter((pl.col("round") == 20) & (pl.col("split") == "test"))
-    last = last.filter(pl.col("measure") == "nDCG@10")
+    last = last.filter(pl.col("measure") == "nDCG(dcg='exp-log2')@10")
     by = {
         (m, s): g["value"].mean()
         for (m, s), g in last.filter(pl.col("scope") == "own").group_by("method", "seed", maintain_order=True)
@@ -75,7 +75,11 @@ def test_a_gain_is_the_mean_difference_paired_by_seed(one):
 def test_every_method_has_every_measure_and_a_cost_is_called_one(one):
     table = text_tables.methods_table(one[0])
     assert [row["method"] for row in table.rows] == list(METHODS[:-1])  # exact BM25 is a search of all documents only
-    assert [c.title for c in table.columns][1:4] == ["nDCG@10", "MAP", "MAP-JOS (1 is best, larger is worse)"]
+    assert [c.title for c in table.columns][1:4] == [
+        "nDCG(dcg='exp-log2')@10",
+        "MAP",
+        "MAP-JOS (1 is best, larger is worse)",
+    ]
     assert all(row[f"m{i}"] is not None for row in table.rows for i in range(3))
     assert "1 is best and larger is worse" in " ".join(table.notes)
 
@@ -90,9 +94,12 @@ def test_tests_by_query_are_paired_and_corrected_together(one):
     ]
     frame = pl.read_parquet(one[0].path / "per_query.parquet")
     mean = {key: g["value"].mean() for key, g in frame.group_by("ranker", "measure", maintain_order=True)}
-    expected = mean["learnt", "nDCG@10"] - mean["Local", "nDCG@10"]
+    expected = mean["learnt", "nDCG(dcg='exp-log2')@10"] - mean["Local", "nDCG(dcg='exp-log2')@10"]
     assert table.rows[1]["difference"].mean == pytest.approx(expected) and table.rows[1]["queries"] == 12
-    far = mean["learnt", "nDCG@10, all documents"] - mean["Local", "nDCG@10, all documents, searched at home"]
+    far = (
+        mean["learnt", "nDCG(dcg='exp-log2')@10, all documents"]
+        - mean["Local", "nDCG(dcg='exp-log2')@10, all documents, searched at home"]
+    )
     assert table.rows[6]["difference"].mean == pytest.approx(far)
     assert "corrected for the 12 rows" in table.notes[0]
 
@@ -139,7 +146,7 @@ def test_a_mode_that_protects_nobody_warns_before_all_numbers(tmp_path, mode, ti
     folder = make_text_run(tmp_path / "run", mode=mode, epsilon=0.5 if mode == "paper" else None)
     page = page_of(folder)
     assert "warning" in page.classes
-    assert title in page.words[: page.words.index("nDCG@10")]
+    assert title in page.words[: page.words.index("nDCG(dcg='exp-log2')@10")]
     run = load(folder)
     values = {row["what"]: row["epsilon"] for row in text_privacy.epsilon_table(run).rows}
     assert values["one occurrence of a word, all in all"] == "∞"
@@ -212,8 +219,8 @@ def test_curves_have_what_silos_reach_alone_as_lines(one):
     own, search = (re.sub(r"<[^>]*>", "|", svg) for svg in re.findall(r"<svg.*?</svg>", text, re.S)[2:])
     assert all(f"|{mark}|" in own for mark in ("BM25", "Local", "Local+"))
     assert "|Local at home|" in search and "|BM25 at home|" in search and "|BM25|" in search
-    assert run.details.baseline_values("test", "nDCG@10") == pytest.approx(
-        {m: sum(run.details.values(m, "nDCG@10").values()) / 3 for m in ("BM25", "Local", "Local+")}
+    assert run.details.baseline_values("test", "nDCG(dcg='exp-log2')@10") == pytest.approx(
+        {m: sum(run.details.values(m, "nDCG(dcg='exp-log2')@10").values()) / 3 for m in ("BM25", "Local", "Local+")}
     )
 
 
@@ -274,13 +281,16 @@ def test_runs_are_compared_by_what_all_silos_reach(tmp_path):
     one, other = make_text_run(tmp_path / "one"), make_text_run(tmp_path / "two", worth={"CS-F-LTR": (0.1, 0.2)})
     runs = load_runs([one, other])
     table = comparison_table(runs, most_telling=True)
-    assert {row["measure"] for row in table.rows} == {"nDCG@10", "nDCG@10, all documents"}
-    (row,) = [r for r in table.rows if r["measure"] == "nDCG@10" and r["run"] == "two"]
+    assert {row["measure"] for row in table.rows} == {
+        "nDCG(dcg='exp-log2')@10",
+        "nDCG(dcg='exp-log2')@10, all documents",
+    }
+    (row,) = [r for r in table.rows if r["measure"] == "nDCG(dcg='exp-log2')@10" and r["run"] == "two"]
     assert row["difference"].mean == pytest.approx(0.07, abs=1e-9)  # 0.1 − 0.03, with the same draws
     assert not any("silo-1" in row["measure"] for row in comparison_table(runs).rows)
     page = Page(write_comparison([one, other], tmp_path / "out").read_text(encoding="utf-8"))
     assert page.tags.count("svg") == 2
-    equal = budget_table(runs, ["nDCG@10"])
+    equal = budget_table(runs, ["nDCG(dcg='exp-log2')@10"])
     assert [row["rounds"] for row in equal.rows] == ["20", "20"] and equal.rows[0]["m0"] is not None
 
 
@@ -292,7 +302,7 @@ def test_a_study_of_two_budgets_has_values_differences_tests_and_curves(tmp_path
         (v, load(make_text_run(tmp_path / v.name, epsilon=e, worth={"CS-F-LTR": gain})))
         for v, (e, gain) in zip(sweep, gains.items(), strict=True)
     )
-    measures = (("test", "nDCG@10"), ("test", "nDCG@10, exact features"))
+    measures = (("test", "nDCG(dcg='exp-log2')@10"), ("test", "nDCG(dcg='exp-log2')@10, exact features"))
     against = {"sketch.epsilon": 2.0}
     study = Study("s", "Budgets", tmp_path, measures=measures, curves=measures[:1], against=against)
     paper = Paper("p", "A paper", "shi2021csfltr", tmp_path, (study,), ())
@@ -303,14 +313,22 @@ def test_a_study_of_two_budgets_has_values_differences_tests_and_curves(tmp_path
     ]  # fmt: skip
     rows = {(row["sketch.epsilon"], row["measure"]): row for row in values.rows}
     assert set(rows) == {(e, m) for e in gains for _, m in measures}
-    assert rows[16.0, "nDCG@10"]["against"].mean == pytest.approx(0.03)  # the same draws
-    names = {row["name"] for row in by_query.rows if row["measure"] == "nDCG@10"}
+    assert rows[16.0, "nDCG(dcg='exp-log2')@10"]["against"].mean == pytest.approx(0.03)  # the same draws
+    names = {row["name"] for row in by_query.rows if row["measure"] == "nDCG(dcg='exp-log2')@10"}
     assert names == {"sketch.epsilon 16", *METHODS[1:-1]}
-    searched = Study("s", "B", tmp_path, measures=(*measures, ("test", "nDCG@10, all documents")), against=against)
+    searched = Study(
+        "s", "B", tmp_path, measures=(*measures, ("test", "nDCG(dcg='exp-log2')@10, all documents")), against=against
+    )
     rows = study_tables(paper, StudyRuns(searched, runs))[2].rows
     pairs = [(row["name"], row["measure"]) for row in rows]  # a ranker is compared in what it does
-    assert ("BM25, exact", "nDCG@10, all documents") in pairs and ("Local", "nDCG@10") in pairs
-    assert ("Local", "nDCG@10, all documents") not in pairs and ("BM25, exact", "nDCG@10") not in pairs
+    assert ("BM25, exact", "nDCG(dcg='exp-log2')@10, all documents") in pairs and (
+        "Local",
+        "nDCG(dcg='exp-log2')@10",
+    ) in pairs
+    assert ("Local", "nDCG(dcg='exp-log2')@10, all documents") not in pairs and (
+        "BM25, exact",
+        "nDCG(dcg='exp-log2')@10",
+    ) not in pairs
     page = write_study_page(paper, [shown], tmp_path / "page").read_text(encoding="utf-8")
     assert Page(page).tags.count("svg") == 2  # the one at the top, too
 
@@ -331,12 +349,12 @@ def test_json_has_every_table_and_the_terminal_the_sentences(one, capsys, monkey
 def test_progress_counts_rows_and_has_no_value_before_the_first_evaluation(capsys):
     lines = Lines(seconds=0.0)
     for now in (
-        Progress(1, 9, 800, 400.0, 2.0, "nDCG@10", math.nan, "rows"),
+        Progress(1, 9, 800, 400.0, 2.0, "nDCG(dcg='exp-log2')@10", math.nan, "rows"),
         Progress(2, 9, 800, 400.0, 2.0, "RR", 0.25),
     ):
         lines.progress(now)
     first, second = capsys.readouterr().err.splitlines()
-    assert "nDCG@10 –  400 rows/s" in first and "RR 0.250  400 interactions/s" in second
+    assert "nDCG(dcg='exp-log2')@10 –  400 rows/s" in first and "RR 0.250  400 interactions/s" in second
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------

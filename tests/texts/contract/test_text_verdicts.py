@@ -46,7 +46,7 @@ def test_a_federation_helps_only_where_it_beats_all_that_a_silo_has_without_it(t
         run = load(make_text_run(tmp_path / "run", worth=worth, noise=0.002, seeds=4))
         said = about(verdicts(run), "Ranking a silo’s own documents")
         assert says in said and not_says not in said
-        values = {m: run.details.values(m, "nDCG@10") for m in ("CS-F-LTR", "BM25")}
+        values = {m: run.details.values(m, "nDCG(dcg='exp-log2')@10") for m in ("CS-F-LTR", "BM25")}
         mean = sum(values["CS-F-LTR"][s] - values["BM25"][s] for s in range(4)) / 4
         assert f"minus BM25 {mean:+.3f}".replace("-", "−") in said
 

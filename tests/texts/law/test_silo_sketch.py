@@ -342,7 +342,7 @@ TINY = from_dict(
         "texts": {"silos": 3, "depth": 8, "negatives": 2, "foreign": 4},
         "sketch": {"mode": "plain", "z": 2, "w": 64, "statistics_z": 2, "statistics_w": 512},
         "training": {"local_steps": 5, "batch": 16, "cross_batch": 16, "ramp": 2},
-        "evaluation": {"every": 2, "measures": ["nDCG@10"], "baselines": ["local"]},
+        "evaluation": {"every": 2, "measures": ["nDCG(dcg='exp-log2')@10"], "baselines": ["local"]},
     }
 )
 

@@ -19,13 +19,13 @@ PART = np.array([[[TRAIN, VALI, VALI, TEST, TEST, UNUSED]] * 2])  # [seeds, silo
 def _values(federated, local, scope="own"):
     """One seed, two silos, six queries."""
     return {
-        FEDERATED: {scope: {"nDCG@10": np.array([federated], float)}},
-        "Local": {scope: {"nDCG@10": np.array([local], float)}},
+        FEDERATED: {scope: {"nDCG(dcg='exp-log2')@10": np.array([federated], float)}},
+        "Local": {scope: {"nDCG(dcg='exp-log2')@10": np.array([local], float)}},
     }
 
 
 def _decide(federated, local, **more):
-    return gate(_values(federated, local) | more, PART, "nDCG@10", [7], NAMES)["decisions"]
+    return gate(_values(federated, local) | more, PART, "nDCG(dcg='exp-log2')@10", [7], NAMES)["decisions"]
 
 
 def test_a_silo_adopts_what_ranks_its_validation_queries_better():
@@ -61,10 +61,15 @@ def test_a_silo_that_was_harmed_on_validation_never_loses_on_test():
 
 def test_a_silo_adopts_what_is_no_better_in_one_case_of_twenty():
     rng, part = np.random.default_rng(3), np.full((1, 2000, 12), VALI)
-    values = {name: {"own": {"nDCG@10": rng.normal(0.5, 0.1, part.shape)}} for name in (FEDERATED, "Local")}
-    found = gate(values, part, "nDCG@10", [0], [str(k) for k in range(2000)])["decisions"]
+    values = {
+        name: {"own": {"nDCG(dcg='exp-log2')@10": rng.normal(0.5, 0.1, part.shape)}} for name in (FEDERATED, "Local")
+    }
+    found = gate(values, part, "nDCG(dcg='exp-log2')@10", [0], [str(k) for k in range(2000)])["decisions"]
     assert 0.035 < np.mean([one["adopted"] for one in found]) < 0.065  # 3 standard errors
-    gain = values[FEDERATED]["own"]["nDCG@10"][0, 0] - values["Local"]["own"]["nDCG@10"][0, 0]
+    gain = (
+        values[FEDERATED]["own"]["nDCG(dcg='exp-log2')@10"][0, 0]
+        - values["Local"]["own"]["nDCG(dcg='exp-log2')@10"][0, 0]
+    )
     interval = stats.ttest_1samp(gain, 0.0).confidence_interval(0.9)
     assert found[0]["low"] == pytest.approx(interval.low) and found[0]["held"] == 12
 
@@ -75,8 +80,8 @@ def test_where_queries_were_held_out_in_folds_all_but_those_of_the_test_decide()
     names = (FEDERATED, "Local", UNTRAINED)
     tables = {name: rng.random(part.shape) for name in names}
     held = {name: np.where(part == TEST, np.nan, rng.random(part.shape)) for name in names}
-    values = {name: {"own": {"nDCG@10": table}} for name, table in tables.items()}
-    (one,) = gate(values, part, "nDCG@10", [0], ["north"], held)["decisions"]
+    values = {name: {"own": {"nDCG(dcg='exp-log2')@10": table}} for name, table in tables.items()}
+    (one,) = gate(values, part, "nDCG(dcg='exp-log2')@10", [0], ["north"], held)["decisions"]
     best = max(names[1:], key=lambda name: held[name][0, 0, :4].mean())
     gain = (held[FEDERATED] - held[best])[0, 0, :4]
     assert (one["against"], one["held"]) == (best, 4) and one["vali"] == pytest.approx(gain.mean())
@@ -86,7 +91,7 @@ def test_where_queries_were_held_out_in_folds_all_but_those_of_the_test_decide()
     for name in names:
         tables[name][:] = rng.random(part.shape)
         held[name][..., 4:] = 9.0
-    (again,) = gate(values, part, "nDCG@10", [0], ["north"], held)["decisions"]
+    (again,) = gate(values, part, "nDCG(dcg='exp-log2')@10", [0], ["north"], held)["decisions"]
     assert (again["vali"], again["low"]) == (one["vali"], one["low"]) and again["test"] != one["test"]
 
 
@@ -98,7 +103,7 @@ def test_a_tie_keeps_what_the_silo_has():
 def test_no_validation_query_adopts_nothing_and_says_so():
     values = _values(np.ones((2, 6)), np.zeros((2, 6)))
     part = np.where(PART == VALI, TRAIN, PART)
-    for one in gate(values, part, "nDCG@10", [0], NAMES)["decisions"]:
+    for one in gate(values, part, "nDCG(dcg='exp-log2')@10", [0], NAMES)["decisions"]:
         assert math.isnan(one["vali"]) and one["adopted"] is False and one["kept"] == 0
 
 
@@ -107,8 +112,8 @@ def test_only_the_measure_and_own_documents_count():
     values = _values(federated, local)
     for method, better in ((FEDERATED, 1.0), ("Local", 0.0)):
         values[method]["own"]["ERR"] = np.full((1, 2, 6), better)
-        values[method]["federation"] = {"nDCG@10": np.full((1, 2, 6), better)}
-    decisions = gate(values, PART, "nDCG@10", [0], NAMES)["decisions"]
+        values[method]["federation"] = {"nDCG(dcg='exp-log2')@10": np.full((1, 2, 6), better)}
+    decisions = gate(values, PART, "nDCG(dcg='exp-log2')@10", [0], NAMES)["decisions"]
     assert not any(one["adopted"] for one in decisions)
 
 
@@ -116,11 +121,11 @@ def test_seeds_and_silos_each_decide_and_json_holds_it():
     rng = np.random.default_rng(2)
     federated, local = rng.random((3, 2, 6)), rng.random((3, 2, 6))
     values = {
-        FEDERATED: {"own": {"nDCG@10": federated.astype(np.float32)}},
-        "Local": {"own": {"nDCG@10": local.astype(np.float32)}},
+        FEDERATED: {"own": {"nDCG(dcg='exp-log2')@10": federated.astype(np.float32)}},
+        "Local": {"own": {"nDCG(dcg='exp-log2')@10": local.astype(np.float32)}},
     }
     part = np.repeat(PART, 3, axis=0)
-    said = gate(values, part, "nDCG@10", [4, 5, 6], NAMES)
+    said = gate(values, part, "nDCG(dcg='exp-log2')@10", [4, 5, 6], NAMES)
     assert [(one["seed"], one["silo"]) for one in said["decisions"]] == [(s, n) for s in (4, 5, 6) for n in NAMES]
     gains = (federated - local)[:, :, 1:3].mean(axis=-1).reshape(-1)
     np.testing.assert_allclose([one["vali"] for one in said["decisions"]], gains, atol=1e-6)
@@ -130,4 +135,7 @@ def test_seeds_and_silos_each_decide_and_json_holds_it():
 def test_without_local_models_there_is_nothing_to_decide():
     values = _values(np.ones((2, 6)), np.zeros((2, 6)))
     del values["Local"]
-    assert gate(values, PART, "nDCG@10", [0], NAMES) == {"measure": "nDCG@10", "decisions": []}
+    assert gate(values, PART, "nDCG(dcg='exp-log2')@10", [0], NAMES) == {
+        "measure": "nDCG(dcg='exp-log2')@10",
+        "decisions": [],
+    }

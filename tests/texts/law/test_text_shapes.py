@@ -39,7 +39,7 @@ def test_wrong_shapes_are_refused_by_name():
         (lambda: search_list(np.zeros((2, 3)), 1), "scores"),
         (lambda: scale_of(3.0, np.zeros(4), np.zeros(5)), "squares"),
         (lambda: SketchNoise("publish-once", 1.0, 3).publish(np.zeros((2, 3))), "sketches"),
-        (lambda: gate({}, np.zeros((2, 3), np.int8), "nDCG@10", [0], ["a"]), "part"),
+        (lambda: gate({}, np.zeros((2, 3), np.int8), "nDCG(dcg='exp-log2')@10", [0], ["a"]), "part"),
     ]:
         with pytest.raises(TypeCheckError, match=f"parameter '{argument}'"):
             call()

@@ -187,7 +187,7 @@ def test_generated_word_frequencies_fall_off_as_zipf_says():
 
 
 def dcg_share(corpus: Corpus) -> tuple[float, float]:
-    """nDCG@10 of bm25s and of a random order, mean over the queries."""
+    """nDCG(dcg='exp-log2')@10 of bm25s and of a random order, mean over the queries."""
     vocabulary = np.array(corpus.vocabulary)
     counts = (corpus.counts[0] + corpus.counts[1]).tocsr()
     words = [

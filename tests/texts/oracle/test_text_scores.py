@@ -16,7 +16,7 @@ from fedrank.texts.scores import UNTRAINED, depth_of, score_all
 from fedrank.texts.silo_sketch import FEDERATED, SiloSketch
 from fedrank.texts.silo_sketch.state import SketchState
 
-MEASURES = ("nDCG@10", "ERR(max_label=2)", "AP@5")
+MEASURES = ("nDCG(dcg='exp-log2')@10", "ERR(max_label=2)", "AP@5")
 SIZE = 17
 
 
@@ -57,7 +57,7 @@ def _measure(name, ranked, every):
     base, cut = name.split("@")[0], depth_of(name)
     top = ranked[:cut]
     relevant = sum(grade > 0 for grade in every)
-    if base == "nDCG":
+    if base == "nDCG(dcg='exp-log2')":
         best = sum(_gain(g) / math.log2(r + 2) for r, g in enumerate(sorted(every, reverse=True)[:cut]))
         return sum(_gain(g) / math.log2(r + 2) for r, g in enumerate(top)) / best if best else 0.0
     if base == "AP":
@@ -195,4 +195,9 @@ def test_a_silo_by_itself_has_its_own_statistics_and_nobody_elses_documents(worl
 
 
 def test_a_cutoff_is_read_from_a_name():
-    assert [depth_of(name) for name in ("nDCG@10", "nDCG", "ERR(max_label=2)", "AP@5")] == [10, None, None, 5]
+    assert [depth_of(name) for name in ("nDCG(dcg='exp-log2')@10", "nDCG", "ERR(max_label=2)", "AP@5")] == [
+        10,
+        None,
+        None,
+        5,
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 import time
 from pathlib import Path
@@ -23,7 +24,7 @@ from fedrank.ranking.config import DeviceRun, RankingRun
 from fedrank.ranking.data.splits import Splits
 from fedrank.ranking.evaluate import Measurement
 from fedrank.ranking.personal import OWN_RANKERS
-from fedrank_zoo.leaderboard.grid import MEASURE
+from fedrank_zoo.leaderboard.grid import CHOOSING, MEASURE
 
 #: Measures of a cell.
 MEASURES = (MEASURE, "RR@10")
@@ -44,12 +45,13 @@ def compute(about: dict[str, Json]) -> dict[str, Json]:
 def _method(about: dict[str, Json]) -> dict[str, Json]:
     config, budgets = from_dict(about["settings"]), about["budgets"]
     experiment = build(config)
+    config, chosen = _with_best_step(config, about.get("steps", {}), experiment.splits)
     rounds = max(1, budgets["interactions"] // experiment.interactions)
     if rounds < config.rounds or (rounds > config.rounds and getattr(config, "population", None) is None):
         config = with_setting(config, "rounds", rounds)  # a population stays: all its devices have taken part by then
     within = _run(config, experiment.splits)
     if not isinstance(config, DeviceRun):
-        return {"budgets": {"interactions": within | {"bytes": None}, "bytes": {"why": NO_MESSAGES}}}
+        return chosen | {"budgets": {"interactions": within | {"bytes": None}, "bytes": {"why": NO_MESSAGES}}}
     a_round = experiment.n_parties * bytes_up(experiment.protocol, experiment.n_parties)
     rounds = min(config.rounds, budgets["bytes"] // a_round)
     if rounds == 0:
@@ -58,7 +60,30 @@ def _method(about: dict[str, Json]) -> dict[str, Json]:
         sent = within
     else:
         sent = _run(with_setting(config, "rounds", rounds), experiment.splits)
-    return {"budgets": {"interactions": within, "bytes": sent}}
+    return chosen | {"budgets": {"interactions": within, "bytes": sent}}
+
+
+def _with_best_step(config: Any, steps: dict[str, Any], splits: Splits) -> tuple[Any, dict[str, Json]]:
+    """The settings with the step size that is best on queries which do not judge, and what was tried.
+
+    Those are the validation queries where others judge, else the training queries. Each step size has one run of the
+    whole budget, with one seed that judges nothing.
+    """
+    if not steps:
+        return config, {}
+    ((name, values),) = steps.items()
+    by = "vali" if splits.vali is not None and judged_by(splits) != "vali" else "train"
+    tried: dict[str, Json] = {}
+    seed = config.seed + CHOOSING
+    for value in values:
+        one = dataclasses.replace(with_setting(config, name, value), seeds=1, seed=seed).resolved()
+        with tempfile.TemporaryDirectory() as folder:
+            metrics = RunFolder(run_experiment(one, Path(folder) / "run")).read_metrics()
+        measured = metrics.where(split=by, round=one.rounds)
+        found = _by_seed(measured.where(measure=MEASURE + OWN_RANKERS)) or _by_seed(measured.where(measure=MEASURE))
+        tried[f"{value:g}"] = found[str(seed)]
+    best = max(tried, key=lambda value: tried[value])
+    return with_setting(config, name, float(best)), {"step": float(best), "tried": tried, "chosen_by": by}
 
 
 def _run(config: RankingRun, splits: Splits) -> dict[str, Json]:
@@ -122,7 +147,7 @@ _STOPPED = "LambdaMART was stopped by the validation queries, which are also tho
 def judged_by(splits: Splits) -> str:
     """The part that rankers are judged by: the test part, or the validation part where there is no other.
 
-    No setting is chosen here, so that validation queries are as unseen as test queries.
+    Without a test part the step size is chosen on training queries, so that validation queries are unseen as well.
     """
     return "test" if splits.test is not None else "vali"
 

@@ -1,8 +1,8 @@
 """The grid of a leaderboard: methods, data, users, devices, privacy promises and attacks of its runs.
 
-The terms are the same for every method: as many devices with as many searches each, in as many rounds. What a method
-needs besides (a step size, say) is its own default, or what its first mode with an ε of a user recommends
-(:class:`~fedrank.engine.methods.PrivacyMode`), in all cells alike.
+The terms are the same for every method: as many devices with as many searches each, in as many rounds; and as many
+interactions to choose its step size with, in every cell anew, on queries that it is not tested on. All else is a
+method's default. The constants below are the whole declaration.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from fedrank.core.trees import Json, flat, nest
 from fedrank.data.catalogue import CATALOGUE, list_data_sets
 from fedrank.data.folders import place_of
 from fedrank.engine.cells import Cell
-from fedrank.engine.methods import Method, method, method_names
+from fedrank.engine.methods import method, method_names
 from fedrank.engine.settings import as_dict, from_dict, setting_names
 from fedrank.ranking.build import splits_of
 from fedrank.ranking.clicks.cascade import USERS
 from fedrank.ranking.clicks.fit import is_file
 from fedrank.ranking.data.reader import folds_here
+from fedrank.ranking.data.splits import PARTS
 
 #: Ways in which devices differ, by what the studies call them: the settings of each. The four kinds of Wang and Zuccon
 #: (SIGIR 2022): what is asked, what is relevant, how one clicks, how much one searches.
@@ -45,19 +46,30 @@ ATTACKS: dict[str, dict[str, Json]] = {
 }
 #: Rankers trained on labels that stand in every block: what a sceptic tries first, and an upper line.
 SCEPTICS = ("BestFeature", "MSE", "LambdaMART")
-#: ε of all that a user does, over all of training; None: nothing is promised.
-EPSILONS: tuple[float | None, ...] = (None, 8.0, 4.0, 1.0)
+#: ε of all that a user does, over all of training; None: nothing is promised. Infinite: the lists and clips of the way
+#: that promises one, without noise, which is what a promise is compared with.
+EPSILONS: tuple[float | None, ...] = (None, math.inf, 4.0, 1.0)
+#: Settings of a way without noise, of the first of which a method has all.
+NOISELESS: tuple[dict[str, Json], ...] = (
+    {"presentation.name": "interleaved", "privacy.p": 1.0},
+    {"privacy.epsilon_user": 500.0},
+)
 #: Users of the default run, and of the full one.
 CLICKS = ("navigational", "informational", "perfect", "dynamic-bayesian")
-#: Share of the queries that are held out where a data set has no test part.
-HOLDOUT = 0.3
-#: The first seed: those below it were used while methods were developed.
-FIRST_SEED = 100
-#: Methods that take hours beside the others' minutes, as they compare hundreds of rankers on each interaction, or some
-#: on dozens of logged ones: run where they are named, or all combinations are.
-SLOW = ("coltr", "foltr-coltr", "rankguard")
+#: Data sets of the default run, where they are here.
+DATA = ("mq2008", "clueweb09-ltr", "mslr-sample", "lightgbm-sample")
+#: Seed by which all queries of a set are divided in five: three parts to learn from, one to choose the step size by,
+#: one to judge by, each of the five in turn.
+DIVISION = 2026
+#: Factors of the default step size that a method chooses from, by one run each.
+STEPS = (0.1, 0.3, 1.0, 3.0, 10.0)
+#: The first seed: those below it were used while methods were developed. Seeds that choose are this much higher.
+FIRST_SEED, CHOOSING = 100, 10_000
+#: Methods that run where they are named, or all combinations are: those that take hours beside the others' minutes, as
+#: they compare hundreds of rankers on each interaction, or some on dozens of logged ones; and published code's faults.
+NAMED_ONLY = ("coltr", "foltr-coltr", "rankguard", "foltr-es-2019", "foltr-pdgd-2021")
 #: The reference of every difference, and the measure that everything is ordered by.
-MEASURE = "nDCG@10"
+MEASURE = "nDCG(dcg='exp-log2')@10"
 
 
 @dataclass(frozen=True)
@@ -77,7 +89,7 @@ class Terms:
     interactions: int = 4
     rounds: int = 50
     upload: int = 400_000
-    seeds: int = 3
+    seeds: int = 10
     seed: int = FIRST_SEED
 
     def __post_init__(self):
@@ -131,13 +143,12 @@ class Entrant:
 
 @dataclass(frozen=True)
 class Part:
-    """One division of a data set into queries to learn from and queries to judge by.
+    """Queries to learn from, to choose by and to judge by.
 
     Attributes:
         data: Name of the set, or a path.
-        fold: Its fold.
-        division: Number of the division where the set has no test part, which is the seed that holds queries out; -1:
-            the set's own parts.
+        fold: Number of the part that judges.
+        division: Seed that divides all queries of the set in five; -1: the set's own folds.
     """
 
     data: str
@@ -147,13 +158,13 @@ class Part:
     @property
     def name(self) -> str:
         """Name for readers, such as ``"fold 2"``."""
-        return f"fold {self.fold}" if self.division < 0 else f"division {self.division}"
+        return f"fold {self.fold}" if self.division < 0 else f"part {self.fold}"
 
     @property
     def settings(self) -> dict[str, Json]:
         """The settings that name it."""
-        held = {} if self.division < 0 else {"holdout": HOLDOUT, "data_seed": self.division}
-        return {"data": self.data, "fold": self.fold, **held}
+        divided = {} if self.division < 0 else {"divide": self.division}
+        return {"data": self.data, "fold": self.fold, **divided}
 
 
 @dataclass(frozen=True)
@@ -164,7 +175,7 @@ class Block:
         data: Name of the data set, or a path.
         clicks: Click model of the users.
         heterogeneity: How devices differ, a key of :data:`HETEROGENEITY`.
-        epsilon: ε of all that a user does; None: nothing is promised.
+        epsilon: ε of all that a user does, as in :data:`EPSILONS`.
         attack: What attackers do, a key of :data:`ATTACKS`.
     """
 
@@ -234,6 +245,9 @@ class Grid:
             return config
         budgets: dict[str, Json] = {"interactions": self.terms.budget, "bytes": self.terms.upload}
         about: dict[str, Json] = {"settings": as_dict(config), "budgets": budgets}
+        if step := step_setting(entrant.protocol):
+            default = dict(flat(as_dict(method(entrant.protocol).defaults())))[step]
+            about["steps"] = {step: [float(f"{factor * default:.4g}") for factor in STEPS]}
         # Measured on MQ2008: central learners take a step an interaction, a multileaved list costs as much as ten, and
         # those without a compiled kernel compare hundreds of rankers, or a few on dozens of logged interactions.
         costs = {"mgd": 6.0, "dbgd": 2.0, "mdprank": 2.0, "fedper-pdgd": 3.0, "rankguard": 40.0}
@@ -249,7 +263,7 @@ def entrants(names: Sequence[str] = (), *, full: bool = False) -> list[Entrant]:
     """The methods that rank, of all packages, as they take part.
 
     Args:
-        names: Some of them only, such as ``foltr-es``; empty: all but :data:`SLOW` ones.
+        names: Some of them only, such as ``foltr-es``; empty: all but :data:`NAMED_ONLY` ones.
         full: All, also with two-layer rankers, and with every rule that is robust to attackers.
 
     Raises:
@@ -260,7 +274,7 @@ def entrants(names: Sequence[str] = (), *, full: bool = False) -> list[Entrant]:
         if name not in known:
             raise UnknownNameError("method that ranks", name, known)
     out = []
-    for name in names or [name for name in known if full or name not in SLOW]:
+    for name in names or [name for name in known if full or name not in NAMED_ONLY]:
         out.append(Entrant(name, name))
         if full:
             out.append(Entrant(f"{name}, two layers", name, {"ranker": "mlp"}))
@@ -276,44 +290,41 @@ def _defences(rules: Registry, full: bool) -> list[str]:
     return robust if full else [rule for rule in ("median", "median-of-means") if rule in robust][:1]
 
 
-def parts_here(names: Sequence[str] = (), *, divisions: int = 1) -> list[Part]:
-    """The divisions of the data on this machine: existing folds, or queries held out by some seeds.
+def parts_here(names: Sequence[str] = (), *, official: bool = False) -> list[Part]:
+    """The parts of the data on this machine, each of which judges once.
 
     Args:
-        names: Data sets or paths; empty: MQ2008, ClueWeb09 and the MSLR sample where they are here, the generated set
-            where none is; ``all``: every set of the catalogue that is here.
-        divisions: Divisions of a set without a test part.
+        names: Data sets or paths; empty: those of :data:`DATA` that are here, the generated set where none is; ``all``:
+            every set of the catalogue that is here.
+        official: The sets' own folds, as far as they are here, in place of the division.
 
     Raises:
         FedrankError: Data that is named is not there.
     """
     if not names or list(names) == ["all"]:
-        wanted = ("mq2008", "clueweb09-ltr", "mslr-sample") if not names else None
-        here = [
-            entry.name
-            for entry in list_data_sets("ranking")
-            if (wanted is None or entry.name in wanted) and _is_ranking_set_here(entry)
-        ]
-        names = sorted(here, key=wanted.index) if wanted else here
-        names = names or ["generated"]
+        here = [entry.name for entry in list_data_sets("ranking") if _is_ranking_set_here(entry)]
+        names = [name for name in DATA if name in here] or ["generated"] if not names else here
     out = []
     for name in names:
-        for fold in folds_here(name):
-            out += [Part(name, fold, division) for division in _divisions(name, fold, divisions)]
+        if official:
+            out += [Part(name, fold) for fold in folds_here(name) if _has_test(name, fold)]
+        else:
+            out += [Part(name, fold, DIVISION) for fold in range(1, PARTS + 1)]
     return out
 
 
 def _is_ranking_set_here(entry: Any) -> bool:
     try:
-        return place_of(entry.obj, None) is not None and bool(_divisions(entry.name, folds_here(entry.name)[0], 1))
+        if place_of(entry.obj, None) is None:
+            return False
+        splits_of(from_dict({"protocol": "foltr-es", "data": entry.name, "divide": DIVISION}))
     except FedrankError:
         return False
+    return True
 
 
-def _divisions(name: str, fold: int, divisions: int) -> list[int]:
-    """[-1] for data with queries to judge by, else the seeds that hold some out."""
-    splits = splits_of(from_dict({"protocol": "foltr-es", "data": name, "fold": fold}))
-    return [-1] if splits.test is not None or splits.vali is not None else list(range(divisions))
+def _has_test(name: str, fold: int) -> bool:
+    return splits_of(from_dict({"protocol": "foltr-es", "data": name, "fold": fold})).test is not None
 
 
 def default_grid(
@@ -366,7 +377,7 @@ def configuration(entrant: Entrant, block: Block, part: Part, terms: Terms) -> A
     """The run of a method under some circumstances, resolved; or, as text, why these mean nothing to it."""
     known = method(entrant.protocol)
     names = set(setting_names(known.defaults()))
-    settings: dict[str, Json] = {**_recommended_settings(known), **part.settings, **entrant.settings}
+    settings: dict[str, Json] = {**part.settings, **entrant.settings}
     settings |= {"clicks": block.clicks, "seeds": terms.seeds, "seed": terms.seed, "rounds": terms.rounds}
     settings |= {"clients": terms.clients, "interactions": terms.interactions}
     settings |= {"evaluation.every": max(1, terms.rounds // 10), "evaluation.baselines": []}
@@ -402,20 +413,19 @@ def _adapt(settings: dict[str, Json], names: set[str], block: Block, terms: Term
     if "privacy.epsilon_user" not in names:
         return "it promises no ε of all that a user does"
     settings["privacy.epsilon_user"] = block.epsilon
+    if block.epsilon == math.inf:
+        del settings["privacy.epsilon_user"]
+        settings |= next(one for one in NOISELESS if set(one) <= names)
     # Devices that keep their queries cannot be new ones every round: they take part in all of them.
     if "population" in names and settings.get("share", "uniform") == "uniform":
         settings["population"] = terms.population
     return ""
 
 
-def _recommended_settings(known: Method) -> dict[str, Json]:
-    """Settings that a method recommends for an ε of a user, but for the numbers that the terms set."""
-    for mode in known.modes:
-        settings = dict(flat(dict(mode.settings)))
-        if "privacy.epsilon_user" in settings:
-            taken = ("population", "rounds", "clients", "interactions", "participations")
-            return {k: v for k, v in settings.items() if k not in taken and not k.startswith("privacy.")}
-    return {}
+def step_setting(protocol: str) -> str | None:
+    """Dotted name of a method's step size: the server's where it has one; None: it has none."""
+    found = dict(flat(as_dict(method(protocol).defaults())))
+    return next((name for name in ("server.learning_rate", "learning_rate") if name in found), None)
 
 
 def data_title(name: str) -> str:

@@ -21,7 +21,7 @@ from fedrank.report.html import Html, document, h, join, section
 from fedrank.report.opening import Number, Opening, head
 from fedrank.report.statistics import Estimate
 from fedrank.report.tables import Column, Table
-from fedrank_zoo.leaderboard.grid import FIRST_SEED, MEASURE, SCEPTICS, data_title
+from fedrank_zoo.leaderboard.grid import DIVISION, FIRST_SEED, MEASURE, SCEPTICS, STEPS, data_title
 from fedrank_zoo.leaderboard.standings import (
     BUDGETS,
     OURS,
@@ -30,6 +30,7 @@ from fedrank_zoo.leaderboard.standings import (
     contrasts,
     contrasts_frame,
     curves_frame,
+    epsilon_words,
     rank_methods,
     results_frame,
     runs_frame,
@@ -161,7 +162,7 @@ class Question:
 
 #: Questions about a changed circumstance, in the order of the page.
 CHANGES = (
-    Question("privacy", "What does privacy cost?", "the same method without a promise"),
+    Question("privacy", "What does privacy cost?", "the same way without noise"),
     Question("attacks", "Who withstands poisoning?", "the same method without attackers"),
     Question("heterogeneity", "What does it cost that devices differ?", "the same method with devices that are alike"),
 )
@@ -310,7 +311,7 @@ def rows_table(standings: Standings) -> Table:
         block = row.block
         about: dict[str, Json] = {"method": row.method, "data": block.data, "clicks": block.clicks}
         about |= {"heterogeneity": block.heterogeneity, "attack": block.attack, "budget": row.budget}
-        about["epsilon"] = "none" if block.epsilon is None else f"{block.epsilon:g}"
+        about["epsilon"] = epsilon_words(block.epsilon)
         about |= {"value": row.estimate(), "online": row.estimate("online"), "source": row.source}
         about["sent"] = wording.size(row.bytes) if row.bytes else ""
         about["why"] = row.why or row.evidence
@@ -342,7 +343,7 @@ def _p(value: float | None) -> str:
 
 
 def leaders(standings: Standings, found: Sequence[Contrast]) -> Sentence:
-    """The leader on each data set, and those that are not told apart from it."""
+    """On each data set: who is above the best single feature, what labels reach, who leads, and who is level."""
     said = []
     for data in _data(standings):
         rows = [row for row in rank_methods(standings, data, "interactions") if row.source == OURS]
@@ -358,9 +359,33 @@ def leaders(standings: Standings, found: Sequence[Contrast]) -> Sentence:
         level = tuple(row.method for row in rows[1:] if row.method not in worse)
         best = rows[0].estimate()
         assert best is not None  # a row of ours has values
+        said += _against_labels(standings, data, found)
         leads = say(Named(f"{data_title(data)}: {rows[0].method}"), " leads with ", Measured(best, MEASURE, 4), "; ")
         said.append(say(leads, Level(level) if level else "all others are below it", "."))
     return join_all(said)
+
+
+def _against_labels(standings: Standings, data: str, found: Sequence[Contrast]) -> list[Sentence]:
+    """Who is above the best single feature, and what labels reach; nothing without such a feature."""
+    whole = [row for row in rank_methods(standings, data, "interactions") if row.source == "labels"]
+    reached = {row.method.removeprefix("labels: "): row.estimate() for row in whole}
+    means = {name: one.mean for name, one in reached.items() if one is not None}
+    if SCEPTICS[0] not in means:
+        return []
+    above = [test.name for test in found if _above_feature(test, data)]
+    who = Named(wording.in_words(above) if above else "no method")
+    feature = Measured(means.pop(SCEPTICS[0]), MEASURE)
+    sentence = say(Named(data_title(data)), ": above the best single feature (", feature, ") is ", who)
+    if means:
+        best = max(means, key=lambda name: means[name])
+        sentence += say("; labels reach ", Measured(means[best], MEASURE), " (", Named(best), ")")
+    return [sentence + say(".")]
+
+
+def _above_feature(test: Contrast, data: str) -> bool:
+    about = (test.question, test.data, test.budget, test.reference)
+    ours = ("methods", data, "interactions", f"labels: {SCEPTICS[0]}")
+    return about == ours and test.survives and test.queries.difference > 0
 
 
 def findings(standings: Standings, found: Sequence[Contrast]) -> dict[str, str]:
@@ -422,13 +447,14 @@ def _measurements(standings: Standings) -> Html:
         f"A budget of bytes ends a run after the last round that it pays for, or at the budget of interactions: "
         f"{budget_words(standings, 'bytes')} by all devices together. The shape of a round is the same for all; with "
         "fewer devices a round, methods with large messages would take more steps for the same bytes.",
-        f"Data: {parts}. Judged on the test part, or on the validation part where there is no other: no setting was "
-        "chosen here.",
-        "Settings: each method’s defaults, or what it recommends for an ε of a user, the same in all its rows; without "
-        "a promise nothing is privatised.",
-        UNEVEN,
-        "A row with an ε shows other lists and clips, too: there is no row of the same way without noise, so that the "
-        "difference to the row without a promise is not the price of the noise.",
+        f"Data: {parts}. Parts are fifths of all queries, dealt by seed {DIVISION}: three to learn from, one to "
+        "choose by, one to judge by, each in turn.",
+        f"Step sizes: in each cell a method chooses one of {len(STEPS)}, its default times "
+        f"{wording.in_words([f'{one:g}' for one in STEPS])}, by a run of the whole budget each, on the validation "
+        f"queries: {len(STEPS) * terms.budget:,} interactions more, with a seed that judges nothing. All other "
+        "settings are the method’s defaults; without a promise nothing is privatised.",
+        "A row with an ε shows other lists and clips than one without a promise; it is compared with the same way "
+        "without noise.",
         f"ε of a user: each of {terms.population:,} users takes part in one round; where devices keep queries of their "
         f"own, the same {terms.clients:,} take part in all rounds, and ε is for all of them.",
         "Poisoning: 30 % of the devices click what is worst; all else that they send is as it should be.",
@@ -437,14 +463,6 @@ def _measurements(standings: Standings) -> Html:
         *standings.notes,
     ]
     return h("ul", *(h("li", item) for item in items))
-
-
-#: What makes the rows of methods differ besides the methods.
-UNEVEN = (
-    "Step sizes were not chosen alike: FPDGD (0.3) and FOLtR-ES (0.004) have those that they recommend for an ε of a "
-    "user, their kin their defaults (0.1, 0.001). With each other’s, FPDGD and its proximal kin change places on "
-    "MQ2008 (nDCG@10 .491 and .483 at 0.3 and 0.1, .483 and .491 the other way round)."
-)
 
 
 def document_of(standings: Standings, found: Sequence[Contrast], drawn: Mapping[str, Chart]) -> str:
@@ -474,7 +492,7 @@ def document_of(standings: Standings, found: Sequence[Contrast], drawn: Mapping[
 
 
 def _caveats(standings: Standings) -> list[str]:
-    out = ["Step sizes not chosen alike"]
+    out = []
     if standings.missing:
         out.append(f"Unfinished: {standings.missing:,} cells are not there yet")
     if any(part.data == "generated" for part in standings.grid.parts):

@@ -8,6 +8,7 @@ corrected (Holm) for all tests of the same question, on all data sets and at bot
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +47,7 @@ class Row:
         interactions: Interactions, the most of the divisions.
         bytes: Bytes that were sent, the most of the divisions.
         epsilon: ε of all that a user does, as the run's own account says; None: no bound.
+        steps: The step size that was chosen on each division.
         why: Why there are no values; or why some divisions have none.
         evidence: What a submitted row points to.
     """
@@ -61,6 +63,7 @@ class Row:
     interactions: int = 0
     bytes: int = 0
     epsilon: float | None = None
+    steps: tuple[float, ...] = ()
     why: str = ""
     evidence: str = ""
 
@@ -114,7 +117,7 @@ class Standings:
         grid: What was asked for.
         rows: All rows, those that mean nothing included.
         missing: Cells that have not been computed yet.
-        curves: (data, method) -> points of (interactions, bytes, mean nDCG@10), first users, equal devices.
+        curves: (data, method) -> points of (interactions, bytes, mean of the measure), first users, equal devices.
         notes: What must be said of the rankers trained on labels.
         cpu_seconds: Processor time of all cells.
     """
@@ -210,7 +213,7 @@ def _row(grid: Grid, entrant: Entrant, block: Block, budget: str, parts: list[Pa
         if "why" in at:
             whys.setdefault(at["why"], []).append(part.name)
         else:
-            found.append((part, at))
+            found.append((part, at | {"step": result.get("step")}))
     why = "; ".join(
         text if len(names) == len(parts) else f"{text} ({', '.join(names)})" for text, names in whys.items()
     )
@@ -226,6 +229,7 @@ def _row(grid: Grid, entrant: Entrant, block: Block, budget: str, parts: list[Pa
         interactions=max(at["interactions"] for _, at in found),
         bytes=max(at["bytes"] or 0 for _, at in found),
         epsilon=None if None in epsilons else max(epsilons),
+        steps=tuple(at["step"] for _, at in found if at["step"] is not None),
         why=why,
     )
 
@@ -357,7 +361,11 @@ def _of_privacy(standings: Standings) -> list[Contrast]:
     return _compare_with_plain(
         standings,
         "privacy",
-        lambda b: (dataclasses.replace(b, epsilon=None), f"ε = {b.epsilon:g}") if _alone(b, "epsilon") else None,
+        lambda b: (
+            (dataclasses.replace(b, epsilon=math.inf), f"ε = {b.epsilon:g}")
+            if _alone(b, "epsilon") and b.epsilon != math.inf
+            else None
+        ),
     )
 
 
@@ -410,6 +418,7 @@ def results_frame(standings: Standings) -> Frame:
         about: dict[str, Json] = {"method": row.method, "source": row.source, **_of_block(row.block)}
         about |= {"budget": row.budget, "divisions": ", ".join(row.parts), "rounds": row.rounds or None}
         about |= {"interactions": row.interactions or None, "bytes": row.bytes or None}
+        about["step sizes"] = ", ".join(f"{one:g}" for one in row.steps)
         about["seeds"] = len(row.by_seed.get(MEASURE, {})) if row.source != "labels" else None
         for measure in MEASURES:
             found = row.estimate(measure)
@@ -474,4 +483,11 @@ def runs_frame(standings: Standings) -> Frame:
 
 def _of_block(block: Block) -> dict[str, Json]:
     about = dataclasses.asdict(block)
-    return about | {"epsilon": "none" if block.epsilon is None else f"{block.epsilon:g}"}
+    return about | {"epsilon": epsilon_words(block.epsilon)}
+
+
+def epsilon_words(epsilon: float | None) -> str:
+    """An ε of a block in a table."""
+    if epsilon is None:
+        return "none"
+    return "the same way, without noise" if epsilon == math.inf else f"{epsilon:g}"

@@ -30,7 +30,7 @@ from fedrank.ranking.clicks.cascade import USERS
 from fedrank.ranking.evaluate import Measurement
 from fedrank_zoo.leaderboard.cell import judged_by
 from fedrank_zoo.leaderboard.grid import ATTACKS, FIRST_SEED, HETEROGENEITY, MEASURE, Block, Grid, Part
-from fedrank_zoo.leaderboard.standings import BUDGETS, Row
+from fedrank_zoo.leaderboard.standings import BUDGETS, Row, epsilon_words
 
 #: Columns that a file must have, in the order in which they are documented.
 COLUMNS = (
@@ -154,7 +154,9 @@ def _line(cells: Mapping[str, str], number: int, grid: Grid) -> Line:
     data = _one_of(cells, "data", dict.fromkeys(part.data for part in grid.parts))
     division = _one_of(cells, "division", [part.name for part in grid.parts_of(data)])
     epsilon = None
-    if cells["epsilon"] != "none":
+    if cells["epsilon"] == epsilon_words(math.inf):
+        epsilon = math.inf
+    elif cells["epsilon"] != "none":
         epsilon = _number(cells, "epsilon", 0.0, 1000.0)
         if epsilon == 0:
             raise ConfigError("epsilon must be above 0, or 'none'.")

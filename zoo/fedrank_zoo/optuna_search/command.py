@@ -46,7 +46,8 @@ def search_settings(
     split, _, name = measure.partition(": ") if measure else ("vali", "", "")
     if split not in ("vali", "train", "online") or (measure and not name):
         raise ConfigError(
-            f"measure must look like 'vali: nDCG@10', of the parts vali, train or online, got {measure!r}. Settings "
+            f"measure must look like 'vali: nDCG(dcg='exp-log2')@10', of the parts vali, train or online, got "
+            f"{measure!r}. Settings "
             "that are chosen by the test part look better than they are."
         )
 

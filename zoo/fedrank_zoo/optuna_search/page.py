@@ -33,8 +33,8 @@ _WIDTH, _HEIGHT = 400, 230
 def in_words(called: str) -> str:
     """A measure of a part as a sentence names it.
 
-    >>> in_words("vali: nDCG@10")
-    'validation nDCG@10'
+    >>> in_words("vali: nDCG(dcg='exp-log2')@10")
+    "validation nDCG(dcg='exp-log2')@10"
     """
     split, _, measure = called.partition(": ")
     return f"{describe.SPLIT_NAMES.get(split, split)} {measure}".strip()
@@ -45,7 +45,7 @@ def trials_table(trials: Sequence[Trial], called: str) -> Table:
 
     Args:
         trials: In their order.
-        called: What the value is, such as ``"vali: nDCG@10"``.
+        called: What the value is, such as ``"vali: nDCG(dcg='exp-log2')@10"``.
     """
     keys = list(dict.fromkeys(key for trial in trials for key in trial.settings))
     columns = [Column("number", "trial", numeric=True), *(Column(f"set {key}", key, numeric=True) for key in keys)]

@@ -1,0 +1,653 @@
+"""Click logs from files of any size, as arrays of seven bytes a result.
+
+A log has a row for each result that was shown, in CSV, TSV, Parquet or JSON lines::
+
+    session, query, document, position, click [, page, user, propensity, feature, feature, …]
+
+or a row for each session, with lists by rank (``query_id``, ``url_ids``, ``clicks``); or it is a folder of User
+Behavior Insights (UBI), JSON lines of queries and events as OpenSearch's and other engines' plugins write them. Files
+are read in batches; of all rows of one query, document and features the features are kept once.
+
+Rules, each of which is counted in :attr:`ClickLog.left_out` where it applies:
+
+* A log without sessions has one wherever the query changes or positions do not ascend.
+* A log without positions has them by the order of a session's rows; a row without one in a log that has them is left
+  out, and so is a position beyond :attr:`LogFormat.deepest`.
+* With pages, a result's position is ``(page − 1) · page_size + position``.
+* A document that a session shows twice counts once, clicked if either was; a second document at one place is left out.
+* Bots: sessions of at least five results, all clicked, and sessions of users with more than
+  :attr:`LogFormat.most_searches`.
+"""
+
+from __future__ import annotations
+
+import lzma
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float32, Float64, Int, UInt8, UInt32, UInt64
+
+from fedrank.core.compiled import njit
+from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError
+from fedrank.core.fields import setting
+from fedrank.core.optional import OptionalModule
+from fedrank.ranking.clicks.fit import Sessions
+
+pl: Any = OptionalModule("polars", "logs", "Reading a click log")
+
+#: Rows that are read at a time.
+_BATCH = 250_000
+#: A session with this many results, all clicked, is a bot's.
+_ALL_CLICKED = 5
+#: Places at most: they are kept in one byte.
+_DEEPEST = 255
+#: Columns of a log that are never features.
+_OTHERS = ("timestamp", "time", "date", "rank")
+_YES, _NO = ("1", "true", "yes", "t", "y", "1.0"), ("0", "false", "no", "f", "n", "0.0", "")
+
+
+@dataclass(frozen=True)
+class LogFormat:
+    """Meaning of a click log's columns, and rules of reading it."""
+
+    session: str = setting("session", "Column with the session, one search and what it showed; it may be missing.")
+    query: str = setting("query", "Column with the query.")
+    document: str = setting("document", "Column with the document.")
+    position: str = setting("position", "Column with the position, from 1.")
+    click: str = setting("click", "Column with the click: true, yes, 1, or a number of clicks.")
+    user: str = setting("user", "Column with the user; it may be missing.")
+    page: str = setting("page", "Column with the page of results, from 1; it may be missing.")
+    propensity: str = setting(
+        "propensity", "Column with the probability that the user looked at the result, where it is known."
+    )
+    page_size: int = setting(0, "Results of a page; needed with pages whose positions begin at 1 again.")
+    features: tuple[str, ...] | None = setting(None, "Columns that are features; by default all others of numbers.")
+    deepest: int = setting(50, "Deepest position that is read.", low=1, high=_DEEPEST)
+    most_searches: int = setting(1000, "Searches of a user beyond which it counts as a bot.", low=1)
+    all_clicked: bool = setting(True, "Leave sessions out as a bot's where all of at least five results were clicked.")
+    click_actions: tuple[str, ...] = setting(("click", "click_through", "item_click"), "UBI's actions that are clicks.")
+
+
+@dataclass(frozen=True, eq=False)
+class ClickLog:
+    """Sessions of a click log. A *pair* is a query and a document with the features that it had when it was shown.
+
+    Attributes:
+        offsets: int64 [sessions + 1]; the results of session i are the rows ``offsets[i]:offsets[i + 1]``.
+        pair: int32 [rows], number of the pair.
+        position: uint8 [rows], from 1.
+        clicked: bool [rows].
+        draw: uint32 [sessions], the user's or else the session's random number, by which parts are drawn.
+        query: int32 [pairs], number of the pair's query.
+        features: float32 [pairs, f]; f is 0 where the log has none.
+        names: Names of the features.
+        propensity: float64 [positions + 1], mean of the logged propensities by position; None: the log has none.
+        left_out: What was left out and why -> how many, of rows unless it says sessions.
+    """
+
+    offsets: Int[np.ndarray, " sessions_1"]
+    pair: Int[np.ndarray, " rows"]
+    position: UInt8[np.ndarray, " rows"]
+    clicked: Bool[np.ndarray, " rows"]
+    draw: UInt32[np.ndarray, " sessions"]
+    query: Int[np.ndarray, " pairs"]
+    features: Float32[np.ndarray, "pairs f"]
+    names: tuple[str, ...] = ()
+    propensity: Float64[np.ndarray, " positions"] | None = None
+    left_out: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def n_sessions(self) -> int:
+        """Number of sessions."""
+        return len(self.draw)
+
+    @property
+    def depth(self) -> int:
+        """Deepest position."""
+        return int(self.position.max(initial=0))
+
+    def part(self, kept: Bool[np.ndarray, " sessions"]) -> ClickLog:
+        """Some of the sessions; pairs keep their numbers."""
+        return self._rows(np.repeat(kept, np.diff(self.offsets)))
+
+    def up_to(self, usable: Bool[np.ndarray, " positions"]) -> ClickLog:
+        """The results at usable positions; ``usable[k]`` is about position k, and positions beyond are not usable."""
+        return self._rows(np.pad(usable, (0, max(self.depth + 1 - len(usable), 0)))[self.position])
+
+    def _rows(self, rows: Bool[np.ndarray, " rows"]) -> ClickLog:
+        if rows.all():
+            return self
+        counts = _count_rows_kept(rows, self.offsets)
+        left = counts > 0
+        offsets = np.concatenate([[0], np.cumsum(counts[left])])
+        kept = (self.pair[rows], self.position[rows], self.clicked[rows], self.draw[left])
+        return ClickLog(offsets, *kept, self.query, self.features, self.names, self.propensity, self.left_out)
+
+    def sessions(self) -> Sessions:
+        """The sessions for click models, which see a session's results in the order of their positions."""
+        length = np.diff(self.offsets)
+        owner = np.repeat(np.arange(len(length)), length)
+        order = np.lexsort((self.position, owner))
+        depth = int(length.max())
+        where = np.arange(depth) < length[:, None]
+        pair, clicked = np.zeros(where.shape, np.int32), np.zeros(where.shape, bool)
+        pair[where], clicked[where] = self.pair[order], self.clicked[order]
+        return Sessions(pair, clicked, None if where.all() else length)
+
+
+def read_log(source: Any, form: LogFormat = LogFormat(), features: Any = None) -> ClickLog:
+    """Read a click log.
+
+    Args:
+        source: A file (.csv, .tsv, .parquet, .jsonl, .ndjson, also packed as .gz or .xz), a folder of UBI, or a frame
+            of polars.
+        form: Meaning of the columns.
+        features: A table of features beside the log, in any of these forms, with the columns of the document and of
+            the query or the session.
+
+    Raises:
+        MissingDataError: There is no such file.
+        FormatError: Something in it cannot be read; says what and where.
+        DataError: A column is missing, or nothing is left.
+        MissingExtraError: Polars is not installed.
+    """
+    called = str(source) if isinstance(source, str | Path) else "the log"
+    frame = _scan(source, form)
+    columns = frame.collect_schema().names()
+    if missing := [name for name in (form.query, form.document, form.click) if name not in columns]:
+        raise DataError(
+            f"{called} has no column {', '.join(missing)}; it has {', '.join(columns)}. Name its columns, such as "
+            "--format.query, --format.document, --format.click."
+        )
+    beside = None
+    if features is not None:
+        frame, beside = _join(frame, _scan(features, form), form)
+    return _Builder(frame, form, called, beside).log()
+
+
+def _scan(source: Any, form: LogFormat) -> Any:
+    """A lazy frame of a source."""
+    if hasattr(source, "lazy"):
+        return source.lazy()
+    path = Path(source).expanduser()
+    if not path.exists():
+        raise MissingDataError("there is no such file or folder.", path)
+    if path.is_dir():
+        return _scan_ubi(path, form)
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    kind = next((one for one in reversed(suffixes) if one not in (".gz", ".xz", ".zst")), "")
+    try:
+        if kind in (".parquet", ".pq"):
+            return pl.scan_parquet(path)
+        if kind in (".jsonl", ".ndjson", ".json"):
+            return pl.scan_ndjson(path, infer_schema_length=1000)
+        if kind in (".csv", ".tsv", ".txt"):
+            options = {"separator": "," if kind == ".csv" else "\t", "infer_schema_length": 10_000}
+            if suffixes[-1] == ".xz":
+                with lzma.open(path) as unpacked:
+                    return _lists(pl.read_csv(unpacked.read(), **options).lazy(), path)
+            return _lists(pl.scan_csv(path, **options), path)
+    except (pl.exceptions.PolarsError, lzma.LZMAError) as cause:
+        raise FormatError(f"cannot be read: {str(cause).splitlines()[0]}.", path) from cause
+    raise FormatError("a click log is .csv, .tsv, .parquet, .jsonl, or a folder of UBI's queries and events.", path)
+
+
+def _lists(frame: Any, path: Path) -> Any:
+    """A frame with a row for each result, of one that may have a row for each session and lists by rank."""
+    columns = frame.collect_schema().names()
+    if not {"url_ids", "clicks"} <= set(columns):
+        return frame
+    if "query_id" not in columns:
+        raise FormatError(
+            f"a log of lists has the columns query_id, url_ids and clicks; got {', '.join(columns)}.", path
+        )
+    texts = {name: pl.col(name).cast(pl.String).str.strip_chars().str.split(" ") for name in ("url_ids", "clicks")}
+    lists = frame.select("query_id", **texts).with_row_index("session")
+    odd = lists.filter(pl.col("url_ids").list.len() != pl.col("clicks").list.len()).head(1).collect()
+    if len(odd):
+        shown, flags = (int(odd[name].list.len()[0] or 0) for name in ("url_ids", "clicks"))
+        raise FormatError(
+            f"{shown} results and {flags} clicks; each result has a click, 0 or 1.", path, int(odd["session"][0]) + 2
+        )
+    return (
+        lists.with_columns(position=pl.int_ranges(1, pl.col("url_ids").list.len() + 1))
+        .explode("url_ids", "clicks", "position")
+        .rename({"query_id": "query", "url_ids": "document", "clicks": "click"})
+    )
+
+
+def _scan_ubi(folder: Path, form: LogFormat) -> Any:
+    """Results of searches in UBI's queries and events, of which a folder has a file or several each."""
+    found = {}
+    for kind in ("queries", "events"):
+        files = sorted(path for path in folder.iterdir() if kind in path.name and "json" in path.name)
+        if not files:
+            raise MissingDataError(f"a folder of UBI has a file of JSON lines whose name has {kind!r} in it.", folder)
+        frame = pl.scan_ndjson(files, infer_schema_length=1000)
+        # Dumps of an index have each document in _source.
+        if "_source" in frame.collect_schema().names():
+            frame = frame.select(pl.col("_source").struct.unnest())
+        found[kind] = frame
+    for kind, needed in (("queries", ("query_id", "user_query", "query_response_hit_ids")),
+                         ("events", ("query_id", "action_name", "event_attributes"))):  # fmt: skip
+        columns = found[kind].collect_schema().names()
+        if missing := [name for name in needed if name not in columns]:
+            raise FormatError(f"UBI's {kind} have {', '.join(needed)}; {', '.join(missing)} is missing.", folder)
+    shown = (
+        found["queries"]
+        .select(
+            pl.col("query_id").alias(form.session),
+            pl.col("user_query").alias(form.query),
+            pl.col("client_id" if "client_id" in found["queries"].collect_schema().names() else "query_id").alias(
+                form.user
+            ),
+            pl.col("query_response_hit_ids").alias(form.document),
+        )
+        .filter(pl.col(form.document).list.len() > 0)
+        .with_columns(pl.int_ranges(1, pl.col(form.document).list.len() + 1).alias(form.position))
+        .explode(form.document, form.position)
+        .with_columns(pl.col(form.document).cast(pl.String))
+    )
+    clicks = (
+        found["events"]
+        .filter(pl.col("action_name").is_in(list(form.click_actions)))
+        .select(
+            pl.col("query_id").alias(form.session),
+            pl.col("event_attributes")
+            .struct.field("object")
+            .struct.field("object_id")
+            .cast(pl.String)
+            .alias(form.document),
+        )
+        .unique()
+        .with_columns(pl.lit(value=True).alias(form.click))
+    )
+    return shown.join(clicks, on=[form.session, form.document], how="left", maintain_order="left").with_columns(
+        pl.col(form.click).fill_null(value=False)
+    )
+
+
+def _join(frame: Any, table: Any, form: LogFormat) -> tuple[Any, Any]:
+    """The log with features beside it: joined where they are of sessions, else the table itself, of queries."""
+    columns = table.collect_schema().names()
+    owner = form.session if form.session in columns else form.query
+    if form.document not in columns or owner not in columns:
+        raise DataError(
+            f"a table of features needs the columns {form.document} and {form.query} or {form.session}; it has "
+            f"{', '.join(columns)}."
+        )
+    if owner == form.query:
+        return frame, table
+    texts = [pl.col(name).cast(pl.String) for name in (form.session, form.document)]
+    joined = frame.with_columns(texts).join(
+        table.with_columns(texts), on=[form.session, form.document], how="left", maintain_order="left"
+    )
+    return joined, None
+
+
+class _Builder:
+    """Reads a lazy frame batch by batch into the arrays of a :class:`ClickLog`."""
+
+    def __init__(self, frame: Any, form: LogFormat, called: str, beside: Any):
+        self.form, self.called, self.left_out = form, called, {}
+        self.schema = frame.collect_schema()
+        self.frame, self.beside = frame, beside
+        has = self.schema.names().__contains__
+        self.has_session, self.has_user, self.has_page = has(form.session), has(form.user), has(form.page)
+        self.has_position = has(form.position)
+        if not self.has_position and not self.has_session:
+            raise DataError(
+                f"{called} has neither sessions nor positions, so that nothing says where a list ends; name one of the "
+                "columns with --format.session or --format.position."
+            )
+        if self.has_page and not form.page_size:
+            raise ConfigError(f"{called} has pages; say with --format.page-size how many results a page has.")
+        self.propensity = np.zeros((2, _DEEPEST + 1))
+        self.names = () if beside is not None else _feature_names(self.schema, form, called)
+
+    def log(self) -> ClickLog:
+        pairs, queries = _Numbers(), _Numbers()
+        parts = tuple(_Growing(kind) for kind in (np.int32, np.uint8, bool, bool, np.uint64, np.uint64))
+        keys: list[np.ndarray] = []
+        query_of: list[np.ndarray] = []
+        features: list[np.ndarray] = []
+        last: tuple[int, int] = (0, 0)  # key and position of the row before
+        first_row = 0
+        columns = [name for name in self._columns() if name in self.schema.names()]
+        for batch in self._batches(columns):
+            rows = self._clean(batch, first_row)
+            first_row += len(batch)
+            if not len(rows["click"]):
+                continue
+            values = rows["features"]
+            pair_keys = _mix(rows["query"], rows["document"])
+            if values.shape[1]:
+                pair_keys = _mix_features(pair_keys, values)
+            pair, fresh = pairs.number(pair_keys)
+            query_of.append(queries.number(rows["query"][fresh])[0])
+            features.append(values[fresh])
+            if self.beside is not None:
+                keys.append(pair_keys[fresh])
+            starts, last = self._starts(rows, last)
+            made = (pair, rows["position"], rows["click"], starts, rows["session"][starts], rows["user"][starts])
+            for column, values in zip(parts, made, strict=True):
+                column.extend(values)
+        if not len(parts[0].whole):
+            raise DataError(f"{self.called} has no row that can be used: {self._said()}.")
+        offsets, pair, position, clicked, draw = self._assemble(tuple(column.whole for column in parts))
+        query, table = np.concatenate(query_of), np.concatenate(features)
+        names = self.names
+        if self.beside is not None:
+            table, names = self._beside_features(np.concatenate(keys))
+        sums, rows = self.propensity
+        known = np.where(rows > 0, sums / np.maximum(rows, 1), 0.0) if rows.any() else None
+        return ClickLog(offsets, pair, position, clicked, draw, query, table, names, known, self.left_out)
+
+    def _columns(self) -> Iterator[str]:
+        form = self.form
+        yield from (form.session, form.query, form.document, form.position, form.click, form.user, form.page)
+        yield from (form.propensity, *self.names)
+
+    def _batches(self, columns: list[str]) -> Iterator[Any]:
+        try:
+            yield from self.frame.select(columns).collect_batches(chunk_size=_BATCH, maintain_order=True)
+        except pl.exceptions.PolarsError as cause:
+            raise FormatError(f"{self.called} cannot be read: {str(cause).splitlines()[0]}.") from cause
+
+    def _clean(self, batch: Any, first_row: int) -> dict[str, np.ndarray]:
+        """Arrays of a batch's usable rows."""
+        form = self.form
+        for name in (form.query, form.document):
+            batch = self._without(batch, batch[name].is_not_null(), f"rows without a {name}")
+        if self.has_position:
+            position = batch[form.position].cast(pl.Float64, strict=False)
+            self._check(position.is_not_null() | batch[form.position].is_null(), batch, form.position, "a number",
+                        first_row)  # fmt: skip
+            batch = batch.with_columns(position.fill_nan(None).alias(form.position))
+            batch = self._without(batch, batch[form.position].is_not_null(), "rows without a position")
+            position = batch[form.position]
+            self._check((position >= 1) & (position == position.floor()), batch, form.position,
+                        "a whole number of at least 1; add 1 to positions that count from 0", first_row)  # fmt: skip
+            if self.has_page:
+                page = batch[form.page].cast(pl.Float64, strict=False).fill_null(1)
+                batch = batch.with_columns((position + (page - 1) * form.page_size).alias(form.position))
+            deepest = batch[form.position] <= form.deepest
+            batch = self._without(batch, deepest, f"rows at positions beyond {form.deepest}")
+            places = batch[form.position].cast(pl.UInt8).to_numpy()
+        else:
+            places = np.zeros(len(batch), np.uint8)
+        if form.propensity in batch.columns:
+            known = batch[form.propensity].cast(pl.Float64, strict=False)
+            self._check((known > 0) & (known <= 1), batch, form.propensity, "above 0 and at most 1", first_row)
+            self.propensity += [np.bincount(places, known, _DEEPEST + 1), np.bincount(places, None, _DEEPEST + 1)]
+        zeros = np.zeros(len(batch), np.uint64)
+        return {
+            "query": _hash(batch[form.query]),
+            "document": _hash(batch[form.document]),
+            "position": places,
+            "click": self._clicks(batch, first_row),
+            "session": _hash(batch[form.session]) if self.has_session else zeros,
+            "user": _hash(batch[form.user]) if self.has_user else zeros,
+            "features": self._features(batch),
+        }
+
+    def _without(self, batch: Any, kept: Any, why: str) -> Any:
+        lost = len(batch) - int(kept.sum())
+        if not lost:
+            return batch
+        self.left_out[why] = self.left_out.get(why, 0) + lost
+        return batch.filter(kept)
+
+    def _check(self, right: Any, batch: Any, name: str, what: str, first_row: int) -> None:
+        if bool(right.fill_null(value=False).all()):
+            return
+        row = int((~right.fill_null(value=False)).arg_true()[0])
+        raise FormatError(f"{self.called}, row {first_row + row + 1}: {name} must be {what}, got {batch[name][row]!r}.")
+
+    def _clicks(self, batch: Any, first_row: int) -> np.ndarray:
+        column = batch[self.form.click]
+        if column.dtype == pl.Boolean:
+            return column.fill_null(value=False).to_numpy()
+        if column.dtype.is_numeric():
+            filled = column.fill_null(0)
+            self._check(filled >= 0, batch, self.form.click, "a number of clicks, at least 0", first_row)
+            return (filled > 0).to_numpy()
+        words = column.cast(pl.String).fill_null("").str.strip_chars().str.to_lowercase()
+        yes = words.is_in(_YES)
+        self._check(yes | words.is_in(_NO), batch, self.form.click, "1, 0, true, false, yes or no", first_row)
+        return yes.to_numpy()
+
+    def _features(self, batch: Any) -> np.ndarray:
+        if not self.names:
+            return np.zeros((len(batch), 0), np.float32)
+        values = batch.select(pl.col(name).cast(pl.Float32) for name in self.names).to_numpy()
+        return self._fill(np.ascontiguousarray(values, np.float32))
+
+    def _fill(self, values: np.ndarray) -> np.ndarray:
+        odd = ~np.isfinite(values)
+        if odd.any():
+            why = "values of features that are missing or not finite, taken as 0"
+            self.left_out[why] = self.left_out.get(why, 0) + int(odd.sum())
+            values = np.where(odd, np.float32(0), values)
+        return values
+
+    def _starts(self, rows: dict[str, np.ndarray], last: tuple[int, int]) -> tuple[np.ndarray, tuple[int, int]]:
+        """Rows of a batch with which a session begins: bool [rows]; and key and position of the last row."""
+        key = rows["session"] if self.has_session else rows["query"]
+        before = np.concatenate([[np.uint64(last[0])], key[:-1]])
+        starts = key != before
+        if not self.has_session:
+            place = rows["position"]
+            starts |= place <= np.concatenate([[last[1]], place[:-1]])
+        return starts, (int(key[-1]), int(rows["position"][-1]))
+
+    def _assemble(self, columns: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        """Offsets, pairs, positions, clicks and random numbers of the sessions, without what is left out."""
+        pair, position, clicked, starts, session, user = columns
+        starts[0] = True
+        offsets = np.append(np.flatnonzero(starts), len(pair)).astype(np.int64)
+        del starts
+        if self.has_session and len(np.unique(session)) < len(session):  # rows of a session stand apart
+            owner = np.unique(session, return_inverse=True)[1]
+            order = np.argsort(np.repeat(owner, np.diff(offsets)), kind="stable")
+            pair, position, clicked = pair[order], position[order], clicked[order]
+            session, first = np.unique(session, return_index=True)
+            lengths = np.bincount(owner, np.diff(offsets)).astype(np.int64)
+            user, offsets = user[first], np.concatenate([[0], np.cumsum(lengths)])
+        if not self.has_position:
+            place = np.arange(len(pair)) - np.repeat(offsets[:-1], np.diff(offsets)) + 1
+            position = np.minimum(place, _DEEPEST).astype(np.uint8)
+        owner = user if self.has_user else session
+        if not self.has_session and not self.has_user:
+            owner = np.arange(len(offsets) - 1, dtype=np.uint64)
+        bots = np.zeros(len(offsets) - 1, bool)
+        if self.has_user:
+            _, inverse, searches = np.unique(user, return_inverse=True, return_counts=True)
+            bots = searches[inverse] > self.form.most_searches
+        draw = (_mix(owner, np.full(len(owner), 77, np.uint64)) >> np.uint64(32)).astype(np.uint32)
+        most = _ALL_CLICKED if self.form.all_clicked else _DEEPEST + 1
+        kept, twice, places, robots = _compact(pair, position, clicked, offsets, bots, self.form.deepest, most)
+        for why, lost in (
+            ("rows of a document that its session shows twice", twice),
+            ("rows at a place that its session has taken already, or too deep", places),
+            ("sessions of bots", robots),
+        ):
+            if lost:
+                self.left_out[why] = lost
+        filled = np.diff(kept) > 0
+        if not filled.any():
+            raise DataError(f"{self.called} has no session that can be used: {self._said()}.")
+        rows = int(kept[-1])
+        return (np.append(kept[:-1][filled], rows), pair[:rows], position[:rows], clicked[:rows], draw[filled])
+
+    def _said(self) -> str:
+        return ", ".join(f"{count:,} {why}" for why, count in self.left_out.items()) or "it is empty"
+
+    def _beside_features(self, keys: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Features of the pairs with these keys from the table beside the log."""
+        names = _feature_names(self.beside.collect_schema(), self.form, "the table of features")
+        order = np.argsort(keys)
+        out, seen = np.zeros((len(keys), len(names)), np.float32), np.zeros(len(keys), bool)
+        for batch in self.beside.collect_batches(chunk_size=_BATCH):
+            owners = _mix(_hash(batch[self.form.query]), _hash(batch[self.form.document]))
+            place = np.minimum(np.searchsorted(keys, owners, sorter=order), len(keys) - 1)
+            rows = order[place]
+            hit = keys[rows] == owners
+            values = batch.select(pl.col(name).cast(pl.Float32) for name in names).to_numpy()
+            out[rows[hit]], seen[rows[hit]] = values[hit], True
+        if not seen.all():
+            self.left_out["pairs without features, taken as 0"] = int((~seen).sum())
+        return self._fill(out), names
+
+
+def _feature_names(schema: Any, form: LogFormat, called: str) -> tuple[str, ...]:
+    if form.features is not None:
+        if missing := [name for name in form.features if name not in schema.names()]:
+            raise DataError(f"{called} has no column {', '.join(missing)}, named as features.")
+        return form.features
+    other = {form.session, form.query, form.document, form.position, form.click, form.user, form.page}
+    other |= {form.propensity, *_OTHERS}
+    return tuple(
+        name for name, kind in schema.items() if name not in other and (kind.is_numeric() or kind == pl.Boolean)
+    )
+
+
+class _Growing:
+    """An array that grows at its end; a list of parts would stand in memory twice when it is joined."""
+
+    def __init__(self, kind: Any):
+        self._values, self._length = np.empty(1 << 20, kind), 0
+
+    def extend(self, values: np.ndarray) -> None:
+        end = self._length + len(values)
+        if end > len(self._values):
+            bigger = np.empty(max(2 * len(self._values), end), self._values.dtype)
+            bigger[: self._length] = self._values[: self._length]
+            self._values = bigger
+        self._values[self._length : end] = values
+        self._length = end
+
+    @property
+    def whole(self) -> np.ndarray:
+        """All values."""
+        return self._values[: self._length]
+
+
+def _hash(column: Any) -> UInt64[np.ndarray, " rows"]:
+    return column.cast(pl.String).hash(0).to_numpy()
+
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mix(one: UInt64[np.ndarray, " rows"], other: UInt64[np.ndarray, " rows"]) -> UInt64[np.ndarray, " rows"]:
+    """A hash of two hashes (the finaliser of SplitMix64)."""
+    with np.errstate(over="ignore"):
+        z = one * _ODD + other
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True)
+def _mix_features(keys, features):
+    out = np.empty_like(keys)
+    bits = features.view(np.uint32)
+    for row in range(len(keys)):
+        z = keys[row]
+        for column in range(bits.shape[1]):
+            z = (z ^ np.uint64(bits[row, column])) * np.uint64(0x9E3779B97F4A7C15)
+            z ^= z >> np.uint64(29)
+        out[row] = z
+    return out
+
+
+class _Numbers:
+    """Numbers hashes from 0 in the order in which they come first."""
+
+    def __init__(self) -> None:
+        self._keys, self._numbers, self._count = np.zeros(1 << 16, np.uint64), np.full(1 << 16, -1, np.int32), 0
+
+    def number(self, keys: UInt64[np.ndarray, " rows"]) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of hashes, int32 [rows], and the rows in which a new one comes first."""
+        while 2 * (self._count + len(keys)) > len(self._keys):
+            old, held = self._keys, self._numbers >= 0
+            bigger = np.zeros(2 * len(old), np.uint64), np.full(2 * len(old), -1, np.int32)
+            _move(old[held], self._numbers[held], *bigger)
+            self._keys, self._numbers = bigger
+        out, first = np.empty(len(keys), np.int32), np.empty(len(keys), np.int64)
+        count = _enter(keys, self._keys, self._numbers, self._count, out, first)
+        fresh, self._count = first[: count - self._count], count
+        return out, fresh
+
+
+@njit(cache=True, nogil=True)
+def _enter(keys, table, numbers, count, out, first):
+    mask, fresh = np.uint64(len(table) - 1), 0
+    for row in range(len(keys)):
+        key = keys[row]
+        place = (key * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(20)) & mask
+        while numbers[place] >= 0 and table[place] != key:
+            place = (place + np.uint64(1)) & mask
+        if numbers[place] < 0:
+            table[place], numbers[place] = key, count
+            first[fresh] = row
+            count, fresh = count + 1, fresh + 1
+        out[row] = numbers[place]
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _move(keys, values, table, numbers):
+    mask = np.uint64(len(table) - 1)
+    for row in range(len(keys)):
+        place = (keys[row] * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(20)) & mask
+        while numbers[place] >= 0:
+            place = (place + np.uint64(1)) & mask
+        table[place], numbers[place] = keys[row], values[row]
+
+
+@njit(cache=True, nogil=True)
+def _count_rows_kept(rows, offsets):
+    """Kept rows of each session; NumPy's reduceat would copy all rows as whole numbers first."""
+    counts = np.zeros(len(offsets) - 1, np.int64)
+    for session in range(len(counts)):
+        for row in range(offsets[session], offsets[session + 1]):
+            counts[session] += rows[row]
+    return counts
+
+
+@njit(cache=True, nogil=True)
+def _compact(pair, position, clicked, offsets, bots, deepest, most):
+    """Move the rows that are kept to the front; returns the new offsets, and numbers of what is left out."""
+    kept = np.zeros(len(offsets), np.int64)
+    end, twice, places, robots = 0, 0, 0, 0
+    for session in range(len(offsets) - 1):
+        begin = end
+        clicks = 0
+        for row in range(offsets[session], offsets[session + 1]):
+            state = 0
+            for other in range(begin, end):
+                if pair[other] == pair[row]:
+                    clicked[other] |= clicked[row]
+                    state = 1
+                    break
+                if position[other] == position[row]:
+                    state = 2
+            if state == 0 and position[row] > deepest:
+                state = 2
+            twice += state == 1
+            places += state == 2
+            if state == 0:
+                pair[end], position[end], clicked[end] = pair[row], position[row], clicked[row]
+                end += 1
+        for row in range(begin, end):
+            clicks += clicked[row]
+        if bots[session] or (end - begin >= most and clicks == end - begin):
+            robots += 1
+            end = begin
+        kept[session + 1] = end
+    return kept, twice, places, robots

@@ -32,7 +32,6 @@ class LinkAttack:
     devices: int = setting(100, "Devices; each reports in every round.")
     rounds: int = setting(20, "Rounds; an attacker who learns has the truth about the first half.")
     batch: int = setting(20, "Reports that the relay passes on together; divides the number of devices.")
-    tokens: int = setting(1, "Rounds of an epoch.")
     minute: float = setting(1.0, "Seconds that a device's minute takes: all waiting is as much shorter.")
     spread: float = setting(0.0, "How different people are: 0: all alike; 1: from clicking always to never.")
     mechanism: str = setting("randomised-response", "randomised-response or piecewise.")
@@ -46,8 +45,8 @@ class LinkAttack:
                 raise UnknownNameError("mode to attack", mode, MODES)
         if self.devices < 2 or self.batch < 1 or self.devices % self.batch:
             raise ConfigError(f"batch must divide devices, at least 2; got {self.batch} and {self.devices}.")
-        if self.rounds < 4 or self.tokens < 1:
-            raise ConfigError(f"rounds must be at least 4, tokens at least 1; got {self.rounds} and {self.tokens}.")
+        if self.rounds < 4:
+            raise ConfigError(f"rounds must be at least 4, got {self.rounds}.")
         if not 0 <= self.spread <= 1 or not 0.01 <= self.minute <= 60:
             raise ConfigError(f"spread must be in 0..1, minute in 0.01..60; got {self.spread} and {self.minute}.")
 
@@ -66,9 +65,10 @@ class LinkAttack:
             mechanism=self.mechanism,  # type: ignore[arg-type] - checked there
             p=None if piecewise else self.p,
             epsilon=self.epsilon if piecewise else None,
-            cohort=self.devices,
+            # With tokens a round is closed when all have reported and bought; in the first they only buy.
+            cohort=self.devices if mode == "simple" else self.devices + 1,
             deadline=0.0,
-            rounds=self.rounds,
-            tokens=0 if mode == "simple" else self.tokens,
+            rounds=self.rounds if mode == "simple" else self.rounds + 1,
+            tokens=0 if mode == "simple" else 1,
             batch=self.batch if mode == "relay" else 0,
         )

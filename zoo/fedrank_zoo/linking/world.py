@@ -12,6 +12,7 @@ about the first half of the rounds in its hands, which no hub has.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import math
@@ -132,11 +133,13 @@ def observe(settings: LinkAttack, mode: str) -> Record:
             end = time.monotonic() + _PATIENCE * settings.rounds
             while hub.view.state != "done" and time.monotonic() < end:
                 time.sleep(0.05)
+                if hub.row.issuer is not None:
+                    _close_when_done(hub, settings.devices)
             for life in lives:
                 life.ended.set()
             for life in lives:
                 life.join()
-            for round_ in range(settings.rounds):
+            for round_ in range(hub.settings.rounds):
                 record.stored.update({(round_, body): number for number, body in hub.store.reports(round_)})
             if hub.view.state != "done":
                 raise RunError(f"after {_PATIENCE * settings.rounds:.0f} s the hub is in round {hub.view.round} only.")
@@ -144,6 +147,17 @@ def observe(settings: LinkAttack, mode: str) -> Record:
         conversation.POLL = minute
     record.requests.sort(key=lambda one: one.at)
     return record
+
+
+def _close_when_done(hub: Hub, devices: int) -> None:
+    """Close the open round if all devices have reported in it and bought the token of the next."""
+    number, loop = hub.view.round, hub._inbox.loop
+    if hub.view.state != "open" or loop is None or len(hub.round.counted) < devices * bool(number):
+        return
+    with contextlib.closing(hub.store.reader()) as store:
+        bought = store.query("SELECT count(*) FROM purchase WHERE epoch = ?", (number + 1,))[0][0]
+    if bought == devices:
+        asyncio.run_coroutine_threadsafe(hub.close_round(empty=True), loop).result(_PATIENCE)
 
 
 @contextlib.contextmanager
@@ -162,6 +176,7 @@ def _serve(folder: Path, settings: LinkAttack, mode: str, record: Record) -> Ite
     else:
         extra = {"issuer": hub.row.issuer, "gateway": home.gateway()}
         app = _WatchedTokens(hub, guard, Counters(hub.status), **extra, **options)
+    app.add_routes(hub.row.publishing.routes())
     app.record = record
     with contextlib.ExitStack() as stack:
         url = stack.enter_context(ThreadedServer(app)).url

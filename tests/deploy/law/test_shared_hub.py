@@ -464,16 +464,16 @@ def test_a_hub_halts_and_is_resumed_at_any_process(tmp_path, url):
         async with processes(homes) as (one, two):
             devices = await enrolled(one, 24)
             await until_halted(one, devices)
-            await becomes(lambda: two.view.state == "halted", 3.0)
+            await becomes(lambda: two.view.state == "halted")
             assert (two.view.model, two.view.best) == (one.view.model, one.view.best)
             assert two.status()["alert"]["round"] == one.status()["alert"]["round"]
             number = two.view.round
             assert await two.resume() == number and two.view.state == "open"
-            await becomes(lambda: one.view.state == "open", 3.0)
+            await becomes(lambda: one.view.state == "open")
             assert one.status()["alert"] is None and two.status()["alert"] is None
             for _ in range(2):  # in the first, the newest model is the best one
                 await one_round(one, devices, better=True)
-            await becomes(lambda: two.view.round == number + 2, 3.0)
+            await becomes(lambda: two.view.round == number + 2)
             assert two.view.etag == one.view.etag
             # With many of 24 drawn to compare, the second round makes its model the best one and counts from 0.
             told = [hub.status()["checks"] for hub in (one, two)]
@@ -494,7 +494,7 @@ def test_a_coordinator_may_ask_any_process(tmp_path, url):
             assert await two.ask_round(questions[0]) is ACCEPTED
             assert await one.ask_round(questions[0]) is ALREADY
             assert await one.ask_round(questions[1]) is Outcome.CONFLICT
-            await becomes(lambda: one.view.model == questions[0], 3.0)
+            await becomes(lambda: one.view.model == questions[0])
             sent = some_messages(one, 2)
             for hub, device, message_ in zip((one, two), devices, sent, strict=True):
                 assert await hub.report(3, device, message_) is ACCEPTED

@@ -42,7 +42,7 @@ def make_hub(folder: Path, devices: int, **settings) -> tuple[HubFolder, Terms, 
 def served(home: HubFolder) -> Iterator[tuple[subprocess.Popen, int]]:
     """The hub in a process of its own: the process and its port."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "fedrank", "hub", "serve", str(home.path), "--port", "0"],
+        [sys.executable, "-m", "fedrank", "hub", "serve", str(home.path), "--port", "0", "--proxies", "127.0.0.1"],
         stdout=subprocess.DEVNULL,
         env={**os.environ, "JAX_PLATFORMS": "cpu"},
     )

@@ -5,10 +5,10 @@ import dataclasses
 
 from fake_hub import ANYTHING
 from hubs import make
-from threaded_server import ThreadedServer
 from token_worlds import ENROLMENT, token_app
 
 from fedrank.deploy.device import Device
+from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.oblivious.relay import GatewayClient, RelayApp, RelaySettings
 
 FEATURES = 5

@@ -3,8 +3,7 @@
 import contextlib
 import json
 
-from threaded_server import ThreadedServer
-
+from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.search.broker import BrokerApp
 from fedrank.deploy.search.federation import Federation, FederationFile, OwnerCard
 from fedrank.deploy.search.folder import OwnerFolder

@@ -8,9 +8,9 @@ import time
 
 import pytest
 from hub_fakes import DEVICE, FakeHub, app_of
-from threaded_server import ThreadedServer
 
 from fedrank.deploy.http.guard import Guard
+from fedrank.deploy.http.server import ThreadedServer
 
 BODY, IDLE = 0.4, 0.5
 

@@ -10,9 +10,9 @@ import pytest
 from hub_fakes import ADMIN, DEVICE, ENROLMENT, Exchange, FakeHub, a_reply, app_of, ask
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from threaded_server import ThreadedServer
 
 from fedrank.deploy.http.guard import Guard
+from fedrank.deploy.http.server import ThreadedServer
 
 #: Codes that the protocol knows, and those of a connection that never became a request.
 KNOWN = {200, 201, 204, 304, 400, 401, 404, 405, 408, 409, 410, 413, 422, 429, 503} | {431}

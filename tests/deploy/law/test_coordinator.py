@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 from hubs import make
-from threaded_server import ThreadedServer
 
+from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub.service import hub_app
 
 

@@ -6,10 +6,10 @@ import urllib.error
 import urllib.request
 
 import pytest
-from threaded_server import ThreadedServer
 
 from fedrank.deploy.demo import FEATURES, demo_app, demo_settings, entries
 from fedrank.deploy.device import Device
+from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub.folder import HubFolder
 
 

@@ -14,7 +14,6 @@ import pytest
 from fake_hub import ANYTHING
 from flower_nodes import Nodes, server_of, table
 from hubs import make
-from threaded_server import ThreadedServer
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.device import Device
@@ -22,6 +21,7 @@ from fedrank.deploy.flower.client_app import Gateway, answer_through, check_term
 from fedrank.deploy.flower.messages import Question
 from fedrank.deploy.flower.server_app import serve
 from fedrank.deploy.flower.settings import read_node, read_run
+from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub.service import hub_app
 from fedrank.engine.deployment import NodeSettings
 

@@ -9,11 +9,11 @@ from app_worlds import app, hub  # noqa: F401
 from hub_fakes import Exchange, ask
 from hubs import make
 from search_worlds import TEXTS, search_world
-from threaded_server import ThreadedServer
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.demo import demo_app
 from fedrank.deploy.http.origins import Hosts
+from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.service import hub_app
 from fedrank.deploy.search.portal import PortalApp

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import pytest
 from hub_fakes import ENROLMENT, FakeHub, app_of, ask
 from hubs import make, running
-from threaded_server import ThreadedServer
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.device import Device
+from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub import attestation as challenges
 from fedrank.deploy.hub.admission import NotAdmittedError
 from fedrank.deploy.hub.attestation import MOST_STATEMENT, Attestor, Door, NotAttestedError, door_of

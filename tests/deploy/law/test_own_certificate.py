@@ -14,12 +14,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from hub_fakes import FakeHub, app_of
 from search_worlds import write_documents
-from threaded_server import ThreadedServer
 
 from fedrank.cli.main import call
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.folder import ServedFolder
 from fedrank.deploy.http.client import HttpClient, PersistentClient
+from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.search.folder import OwnerFolder
 from fedrank.deploy.search.service import Operator
 

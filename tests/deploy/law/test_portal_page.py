@@ -5,8 +5,8 @@ import time
 import pytest
 from browser import Tab, chromium
 from search_worlds import search_world
-from threaded_server import ThreadedServer
 
+from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.search.federation import Federation
 from fedrank.deploy.search.portal import PortalApp
 

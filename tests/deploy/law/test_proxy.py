@@ -12,7 +12,8 @@ import pytest
 from hub_fakes import DEVICE, FakeHub, a_reply, app_of
 from releases import ROOT
 from server_worlds import codes, eventually, post
-from threaded_server import ThreadedServer
+
+from fedrank.deploy.http.server import ThreadedServer
 
 pytestmark = [
     pytest.mark.slow,

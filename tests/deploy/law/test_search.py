@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from search_worlds import TEXTS, owner, search_world, write_documents
-from threaded_server import ThreadedServer
 
 from fedrank.cli.search import broker as serve_broker
 from fedrank.core.errors import ConfigError, RunError
+from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.search import federation
 from fedrank.deploy.search import statistics as search_statistics
 from fedrank.deploy.search.broker import PATIENCE, BrokerApp

@@ -4,9 +4,9 @@ import postgres_server
 import pytest
 from fake_opensearch import Index, served
 from search_worlds import TEXTS, owner, search_world
-from threaded_server import ThreadedServer
 
 from fedrank.core.errors import ConfigError, RunError
+from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.search.broker import BrokerApp
 from fedrank.deploy.search.federation import Federation, FederationFile, OwnerCard
 from fedrank.deploy.search.folder import OwnerFolder

@@ -11,9 +11,9 @@ import pytest
 from device_worlds import TERMS
 from fake_hub import ANYTHING, ENROLMENT, FakeHub
 from search_worlds import TEXTS, owner, search_world, write_federation
-from threaded_server import ThreadedServer
 
 from fedrank.core.errors import ConfigError
+from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.search import federation
 from fedrank.deploy.search.broker import BrokerApp
 from fedrank.deploy.search.federation import Federation, FederationFile, OwnerCard, RankingTerms, read_federation

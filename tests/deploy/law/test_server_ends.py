@@ -34,10 +34,9 @@ from server_worlds import (  # noqa: F401
     short_lingering,
     world,
 )
-from threaded_server import ThreadedServer
 
 from fedrank.core.errors import ConfigError, MissingExtraError, RunError
-from fedrank.deploy.http.server import serve
+from fedrank.deploy.http.server import ThreadedServer, serve
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -9,11 +9,10 @@ import threading
 
 import pytest
 from hub_fakes import FakeHub, app_of, ask
-from threaded_server import ThreadedServer
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.http import server as certificate_module
-from fedrank.deploy.http.server import serve
+from fedrank.deploy.http.server import ThreadedServer, serve
 
 
 def free_port():

@@ -11,10 +11,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from browser import Tab, chromium
 from js_sdk import built
-from threaded_server import ThreadedServer
 
 import fedrank.deploy.demo
 from fedrank.deploy.demo import demo_app
+from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub.folder import HubFolder
 
 PAGE = Path(fedrank.deploy.demo.__file__).parent / "page"

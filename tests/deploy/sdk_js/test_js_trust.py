@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from hubs import make
 from js_sdk import built, devices, hub
 from relay_worlds import FEATURES, relayed
-from threaded_server import ThreadedServer
 from token_worlds import ENROLMENT, token_app
 
 from fedrank.deploy.http.routes import json_response
+from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub import service
 from fedrank.deploy.hub.attestation import Attestor, Door, NotAttestedError
 from fedrank.deploy.hub.audit import audit_folder, replay_log

@@ -21,7 +21,7 @@ from fedrank.deploy.hub.settings import HubSettings
 SDK = Path(__file__).resolve().parents[3] / "sdk" / "js"
 BUNDLE = SDK / "dist" / "fedrank-device.js"
 DRIVER = Path(__file__).resolve().parent / "devices.mjs"
-LONGEST = 120.0
+LONGEST = 200.0
 
 
 def built() -> Path:

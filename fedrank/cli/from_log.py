@@ -56,9 +56,6 @@ def learn_from_log(
     )  # fmt: skip
     if out is not None:
         found.model.save(out)
-    if as_json:
-        print_json(found.as_json())
-        return
     mine = found.row(found.chosen)
     half = (mine.gain.high - mine.gain.low) / 2
     said = {
@@ -66,7 +63,11 @@ def learn_from_log(
         "worse": "is worse than the logged ranking",
         "not told apart": f"cannot be told apart from the logged one: a difference above {half:.4f} would have been",
     }.get(mine.verdict, "cannot be judged by this log")
-    say(headline(f"The ranker learnt ({found.chosen}) {said}."))
+    sentence = f"The ranker learnt ({found.chosen}) {said}."
+    if as_json:
+        print_json({"sentence": sentence, **found.as_json()})
+        return
+    say(headline(sentence))
     drawn = table("ranking", measure, "against logged", "", "clicks", whole=("ranking", measure, "against logged"))
     for row in found.rows:
         against = _with_half(row.gain, "+") if row.verdict else ""

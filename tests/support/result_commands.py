@@ -285,6 +285,13 @@ def _slates_evaluate(folder: Path, replace: Callable[[str, Any], None], seeds: i
     return Made(("slates", "evaluate", str(folder / "logs"), "--policy", "uniform", "best-5"))
 
 
+def _learn_from_log(folder: Path, replace: Callable[[str, Any], None], seeds: int) -> Made:
+    from fedrank.cli.main import call
+
+    assert call(["data", "clicks", "generate", str(folder / "log.parquet"), "--sessions", "4000"]) == 0
+    return Made(("learn-from-log", str(folder / "log.parquet"), "--no-compare"))
+
+
 #: Commands that open with a sentence: command, what of it, and how it is made from made-up values.
 SENTENCES: Mapping[tuple[str, str], Maker] = {
     ("run", ""): _trains("run"),
@@ -329,6 +336,7 @@ SENTENCES: Mapping[tuple[str, str], Maker] = {
     ("silos private", ""): _silos_private,
     ("silos analyse", ""): _silos_analyse,
     ("slates evaluate", ""): _slates_evaluate,
+    ("learn-from-log", ""): _learn_from_log,
 }  # fmt: skip
 
 #: Other commands that print values: why no sentence stands above them.
@@ -350,7 +358,7 @@ TABLES = {
 SILENT = {
     "demo web", "rank", "export", "new", "completion", "hub serve", "hub relay", "hub credential revoke", "hub resume",
     "hub backup", "silos key", "search owner serve", "search owner card", "search owner allow", "search owner forbid",
-    "search owner add", "search owner remove", "search broker", "search portal", "search statistics", "slates serve",
+    "search owner add", "data clicks generate", "search owner remove", "search broker", "search portal", "search statistics", "slates serve",
     "slates coordinate", "slates simulate",
 }  # fmt: skip
 

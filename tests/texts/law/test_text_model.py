@@ -157,9 +157,10 @@ def _write_jsonl(path, names, *columns):
 
 @pytest.mark.parametrize("scaling", ["silo", "query"])
 def test_measures_are_those_of_ir_measures_on_the_run_that_is_written(scaling, rows, collection, tmp_path):
+    # The exponential gain is gdeval's there, which takes whole numbers as query ids only.
     ir_measures = pytest.importorskip("ir_measures")
     model, silo = _model(rows, "listwise", scaling), "silo 1" if scaling == "silo" else None
-    names = ("nDCG(dcg='exp-log2')@10", "RR@10", "AP@10", "nDCG(dcg='exp-log2')@3")
+    names = ("nDCG@10", "RR@10", "AP@10", "nDCG@3")
     found = model.evaluate(collection, names, silo=silo, depth=7)["all"]
     run = model.write_trec_run(collection, tmp_path / "run.txt", silo=silo, depth=7)
     qrels = list(ir_measures.read_trec_qrels(str(collection / "qrels")))
@@ -173,7 +174,7 @@ def test_measures_are_those_of_ir_measures_on_the_run_that_is_written(scaling, r
         total = sum(per_query[name][query] for query in judged)
         assert found[name] == pytest.approx(total / queries, abs=1e-6)
         assert found[f"{name} (judged)"] == pytest.approx(total / len(judged), abs=1e-6)
-    assert 0 < found["nDCG(dcg='exp-log2')@10"] < 1
+    assert 0 < found["nDCG@10"] < 1
     lines = [line.split() for line in run.read_text().splitlines()]
     assert [int(line[3]) for line in lines] == [*range(1, 8)] * queries
     assert all(float(a[4]) >= float(b[4]) for a, b in itertools.pairwise(lines) if a[0] == b[0])

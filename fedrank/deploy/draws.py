@@ -55,7 +55,7 @@ class Beacon(NamedTuple):
 
     @property
     def value(self) -> bytes:
-        """The beacon, 32 bytes."""
+        """The beacon, 32 bytes: SHA-256 of a prefix, the secret and the hash of the reports."""
         return hashlib.sha256(b"fedrank/beacon" + self.secret + self.reports).digest()
 
     def as_json(self) -> dict[str, Any]:

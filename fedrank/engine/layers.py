@@ -265,7 +265,7 @@ def to_torch(layers: tuple[Layer, ...]) -> Any:
             return torch.where(self.varies & ~divided.isnan(), divided, torch.zeros_like(divided)).float()
 
     class LogOfSize(nn.Module):
-        """sign(x) · ln(1 + |x|)."""
+        """Signed logarithms of features, sign(x) · ln(1 + |x|), of the shape of x."""
 
         def forward(self, x: Any) -> Any:
             wide = x.double()

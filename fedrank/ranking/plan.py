@@ -172,7 +172,7 @@ class Need:
         return WAYS[self.trust]
 
     def learning_rate(self, choice: Schedule) -> float:
-        """Step size of a choice."""
+        """Step size of the server with which a choice is simulated."""
         return choice.learning_rate if self.way.learning_rate is None else self.way.learning_rate
 
     def config(self, choice: Schedule, **more: Json) -> DeviceRun:

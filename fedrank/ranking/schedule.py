@@ -54,7 +54,7 @@ class Schedule:
 
     @property
     def learning_rate(self) -> float:
-        """Adam's step size."""
+        """Adam's step size: 0.4 divided by the number of rounds."""
         return WAY / self.rounds
 
     def days(self, searches: float) -> float:

@@ -261,7 +261,7 @@ class Held(NamedTuple):
 
     @property
     def key(self) -> bytes:
-        """The key of its draws."""
+        """The key by which this token draws, 8 bytes: the hash of its content without the signature."""
         return draw_key(spending_number(self.content + bytes(MODULUS)))
 
 

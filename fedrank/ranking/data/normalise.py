@@ -41,7 +41,7 @@ class Constants:
     spread: Float64[np.ndarray, " f"]
 
     def apply(self, features: Float[np.ndarray, "documents f"]) -> Float32[np.ndarray, "documents f"]:
-        """Normalised features."""
+        """Features normalised by the constants, float32 of the shape of the features given."""
         x = _signed_log(features) if self.how == "log" else features
         varies = self.spread > 0
         scaled = (np.asarray(x, np.float64) - self.centre) / np.where(varies, self.spread, 1.0)

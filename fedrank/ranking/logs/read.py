@@ -101,12 +101,12 @@ class ClickLog:
 
     @property
     def n_sessions(self) -> int:
-        """Number of sessions."""
+        """Number of sessions, each a list of results for one query."""
         return len(self.draw)
 
     @property
     def depth(self) -> int:
-        """Deepest position."""
+        """Deepest position that a result stands at, counted from 1."""
         return int(self.position.max(initial=0))
 
     def part(self, kept: Bool[np.ndarray, " sessions"]) -> ClickLog:
@@ -532,7 +532,7 @@ class _Growing:
 
     @property
     def whole(self) -> np.ndarray:
-        """All values."""
+        """All values that were added, in their order: one-dimensional, a view of what is kept."""
         return self._values[: self._length]
 
 

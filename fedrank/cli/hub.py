@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from pathlib import Path
 
 from cyclopts import App
 
-from fedrank.cli.terminal import AsJson, Names, Switch, print_json
-from fedrank.core.words import printable
+from fedrank.cli.terminal import AsJson, Switch, print_json
 from fedrank.deploy.hub.folder import HubFolder, Operator
 
 app = App(name="hub", help="Serve a hub that devices learn with, operate it, and verify its log.")
@@ -139,28 +137,3 @@ def revoke(folder: Path, /, *, name: str, and_devices: Switch = False, ca: Path 
         print(f"{len(members):,} devices removed")
     elif members:
         print(f"{len(members):,} devices that enrolled with it go on; --and-devices removes them")
-
-
-@app.command
-def conformance(command: str, /, *, only: Names = (), as_json: AsJson = False) -> None:
-    """Check that a client keeps to the wire format: a hub plays scenes with it, right and wrong ones.
-
-    The exit status is 1 if something is wrong. What the client's program has to do stands in sdk/conformance.
-
-    Args:
-        command: The program that makes a device and searches with it, with its arguments in one text.
-        only: Names of scenes; by default all.
-    """
-    from fedrank.deploy.conformance import conformance as played
-
-    outcomes = []
-    for outcome in played(shlex.split(command), only):
-        outcomes.append(outcome)
-        if not as_json:
-            print(f"{'no ' if outcome.wrong else 'yes'}  {outcome.name}  (rules {outcome.rules})", flush=True)
-            for sentence in outcome.wrong:
-                print(f"     {printable(sentence)}")
-    if as_json:
-        print_json([outcome._asdict() for outcome in outcomes])
-    if any(outcome.wrong for outcome in outcomes):
-        raise SystemExit(1)

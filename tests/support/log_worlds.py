@@ -7,13 +7,13 @@ from base64 import b64encode
 
 import numpy as np
 from fake_hub import ANYTHING
+from hubs import trial_settings
 
 from fedrank.deploy.device import Device
 from fedrank.deploy.device.connection import HubClient
 from fedrank.deploy.http.client import response_of
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.service import hub_app
-from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.log.note import LOG, Checkpoint, Signer, origin_of
 from fedrank.deploy.log.proof import Answer
 from fedrank.deploy.log.submission import body_of
@@ -36,7 +36,7 @@ class LocalHub:
 
     def __init__(self, folder, **settings):
         self.home = HubFolder(folder)
-        self.home.prepare(HubSettings(**{**SETTINGS, **settings}))
+        self.home.prepare(trial_settings(**{**SETTINGS, **settings}))
         self.enrolment = self.home.token("enrolment")
 
     def __enter__(self):

@@ -343,9 +343,7 @@ SENTENCES: Mapping[tuple[str, str], Maker] = {
 TABLES = {
     **dict.fromkeys(("data list", "data show", "data clicks list", "hub credential list"), "a list"),
     **dict.fromkeys(("data get", "hub credential add", "silos send"), "an action that is done"),
-    **dict.fromkeys(
-        ("hub simulate", "hub replay", "hub log", "hub witness", "hub conformance"), "a check, or an error"
-    ),
+    **dict.fromkeys(("hub simulate", "hub replay", "hub log", "hub witness"), "a check, or an error"),
     **dict.fromkeys(("search ask", "search owner status"), "documents"),
     **dict.fromkeys(
         ("data check", "data clicks fit", "reproduce aol4foltr", "evaluate"), "values, compared with nothing"

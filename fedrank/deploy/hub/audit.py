@@ -97,9 +97,11 @@ def replay_log(folder: str | os.PathLike[str], *, without: Iterable[int] = (), u
     """
     home, away = HubFolder(folder), frozenset(without)
     settings, store = home.open(read_only=True)
-    if settings.relay:
+    if settings.collect:
         store.close()
-        raise RunError(f"{home.path}: this hub relays, it does not learn; replay its coordinator's rounds.")
+        raise RunError(
+            f"{home.path}: this hub collects for a coordinator, it does not learn; replay its coordinator's rounds."
+        )
     try:
         return _replay(home, settings, store, away, until)
     finally:
@@ -236,7 +238,7 @@ def audit_folder(folder: Path, *, replay: bool = True) -> Audited:
     finally:
         store.close()
     models, replayed = [hash_of(entry[1:]) for entry in entries if entry[:1] == bytes([MODEL])], None
-    if replay and not settings.relay:
+    if replay and not settings.collect:
         made = replay_log(folder).handed_out
         replayed = sum(one == other for one, other in zip(made, models, strict=False))
         if replayed < min(len(made), len(models)) or len(models) < len(made):

@@ -179,7 +179,7 @@ class HubFolder(ServedFolder):
             self._place(wanted),
             name=hub,
             settings=json.dumps(fingerprint(wanted, hub)),
-            relay=wanted.relay,
+            collect=wanted.collect,
             terms=b"" if wanted.log == NO_LOG else terms,
         )
 

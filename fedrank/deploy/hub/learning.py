@@ -372,7 +372,7 @@ class ComparedModel(OwnModel):
         return self._checks.as_json()
 
 
-class RelayedModel(Model):
+class CollectedModel(Model):
     """A model that a coordinator trains: the hub hands out the requests that it is given, and keeps them in its log."""
 
     own = False

@@ -77,7 +77,7 @@ def hub_app(home: HubFolder, *, public: bool = True, host: str = "") -> tuple[Hu
             status="public" if public else "admin",
             on_start=hub.start,
             on_stop=hub.stop,
-            extra_routes=functools.partial(coordinator_routes, hub) if settings.relay else None,
+            extra_routes=functools.partial(coordinator_routes, hub) if settings.collect else None,
             door=_door(home, settings, hub) if settings.attestation else None,
         )
         app.add_routes(hub.row.publishing.routes())

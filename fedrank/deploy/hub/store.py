@@ -183,7 +183,7 @@ class Store:
         place: The file, or the database; made with ``name`` if there is none.
         name: Name of a new hub; None: it must be there.
         settings: Settings that a new hub's log belongs to, as text; later starts compare theirs with it.
-        relay: Whether a coordinator opens the rounds of a new hub, including the first.
+        collect: Whether a coordinator opens the rounds of a new hub, including the first.
         terms: Terms of a new hub as the first entry of its public log; empty: it has none.
         read_only: Open it for reading only; the hub may be running.
 
@@ -203,7 +203,7 @@ class Store:
         *,
         name: str | None = None,
         settings: str = "",
-        relay: bool = False,
+        collect: bool = False,
         terms: bytes = b"",
         read_only: bool = False,
     ):
@@ -215,7 +215,7 @@ class Store:
             db.execute("INSERT INTO hub VALUES (?, ?)", (name, settings))
             if terms:
                 _append(db, TERMS, terms)
-            if not relay:
+            if not collect:
                 _open_round(db, 0)
 
         try:

@@ -484,7 +484,7 @@ def test_a_hub_halts_and_is_resumed_at_any_process(tmp_path, url):
 
 
 def test_a_coordinator_may_ask_any_process(tmp_path, url):
-    homes = folders(tmp_path, url, relay=True, cohort=2, log="no")
+    homes = folders(tmp_path, url, collect=True, cohort=2, log="no")
 
     async def story():
         async with processes(homes) as (one, two):

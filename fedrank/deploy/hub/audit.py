@@ -28,6 +28,7 @@ from fedrank.deploy.log.proof import LARGEST, Answer
 from fedrank.deploy.log.tree import (
     BEACON,
     MODEL,
+    RECOVERY,
     REPORTS,
     TERMS,
     Grown,
@@ -200,6 +201,7 @@ class Audited:
         note: Signed head; empty for a folder, where none is kept.
         wrong: What is wrong, in words; empty if nothing is.
         replayed: Models that the reports make and that are the log's, in order; None: reports were not looked at.
+        put_back: When the hub was put back from a backup, in seconds since 1970.
     """
 
     key: Key
@@ -209,6 +211,7 @@ class Audited:
     note: str = ""
     wrong: list[str] = field(default_factory=list)
     replayed: int | None = None
+    put_back: tuple[int, ...] = ()
 
 
 def audit_folder(folder: Path, *, replay: bool = True) -> Audited:
@@ -243,7 +246,8 @@ def audit_folder(folder: Path, *, replay: bool = True) -> Audited:
         replayed = sum(one == other for one, other in zip(made, models, strict=False))
         if replayed < min(len(made), len(models)) or len(models) < len(made):
             wrong.append(f"{replayed} of {len(made)} models that the reports make are in the log, in their order")
-    return Audited(log_key(terms.hub, terms.log), size, tree.root(), len(models), "", wrong, replayed)
+    key = log_key(terms.hub, terms.log)
+    return Audited(key, size, tree.root(), len(models), "", wrong, replayed, _times_put_back(entries))
 
 
 def _wrong_draws(entries: list[bytes], store: Store, terms: Terms) -> list[str]:
@@ -291,7 +295,12 @@ def audit_hub(client: HttpClient) -> Audited:
     if (tree.size, tree.root()) != (answer.checkpoint.size, answer.checkpoint.root):
         wrong.append("the head is not that of the entries")
     models = sum(entry[:1] == bytes([MODEL]) for entry in entries)
-    return Audited(key, answer.checkpoint.size, tree.root(), models, answer.note, wrong)
+    put_back = _times_put_back(entries)
+    return Audited(key, answer.checkpoint.size, tree.root(), models, answer.note, wrong, put_back=put_back)
+
+
+def _times_put_back(entries: list[bytes]) -> tuple[int, ...]:
+    return tuple(int.from_bytes(entry[1:], "big") for entry in entries if entry[0] == RECOVERY)
 
 
 def _answer(client: HttpClient, path: str) -> Answer:
@@ -324,6 +333,7 @@ def as_json(found: Audited) -> dict[str, object]:
         "root": found.root.hex(),
         "models": found.models,
         "replayed": found.replayed,
+        "put_back": list(found.put_back),
         "checkpoint": found.note,
         "wrong": found.wrong,
     }

@@ -49,7 +49,7 @@ from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.database import Connection, VersionError, open_database, transaction
-from fedrank.deploy.log.tree import MODEL, TERMS, grown, leaf_hash, round_of, wrong_models
+from fedrank.deploy.log.tree import MODEL, RECOVERY, TERMS, grown, leaf_hash, recovery_entry, round_of, wrong_models
 from fedrank.engine import checkpoint
 
 _log = logging.getLogger("fedrank.hub")
@@ -560,6 +560,32 @@ class Store:
         """Append an entry to the public log; kinds are in :mod:`fedrank.deploy.log.tree`."""
         with self.transaction(leads=True):
             _append(self._db, entry[0], entry[1:])
+
+    def recover(self, epoch: int, when: int) -> int:
+        """Say in the public log that it was put back, and void the tokens of epochs that are open.
+
+        Args:
+            epoch: First epoch whose tokens, sold and spent ones, are void; new ones are sold for the next.
+            when: Seconds since 1970.
+
+        Returns:
+            The time that the log says: it is above that of a recovery before.
+        """
+        with self.transaction() as db:
+            for table in ("issuer", "purchase"):
+                db.execute(f"DELETE FROM {table} WHERE epoch >= ?", (epoch,))
+            if (before := self.recovery()) is not None:
+                when = max(when, int.from_bytes(before[1][1:], "big") + 1)
+            if db.execute(_SIZE).fetchone()[0]:
+                entry = recovery_entry(when)
+                _append(db, entry[0], entry[1:])
+        return when
+
+    def recovery(self) -> tuple[int, bytes] | None:
+        """Number and bytes of the newest entry that says that the log was put back; None: it never was."""
+        newest = "SELECT number, kind, data FROM entry WHERE kind = ? ORDER BY number DESC LIMIT 1"
+        rows = self.query(newest, (RECOVERY,))
+        return (rows[0][0], bytes([rows[0][1]]) + rows[0][2]) if rows else None
 
     def newest_entry(self, kind: int) -> bytes | None:
         """The newest entry of a kind in the public log; None if there is none."""

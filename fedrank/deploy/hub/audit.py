@@ -20,7 +20,7 @@ from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.deploy.draws import turn
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.learning import Learning, learnable, rebuild
+from fedrank.deploy.hub.learning import Learning, learnable, protocol_of, rebuild
 from fedrank.deploy.hub.settings import HubSettings, fingerprint
 from fedrank.deploy.hub.store import States, Store
 from fedrank.deploy.log.note import Key, log_key
@@ -119,7 +119,7 @@ def _replay(home: HubFolder, settings: HubSettings, store: Store, away: frozense
     unknown = away - set(store.reports_of_devices())
     if unknown:
         raise ConfigError(f"{store.path}: device {min(unknown)} has no report in the log; nothing to leave out.")
-    learning = Learning(settings.protocol())
+    learning = Learning(protocol_of(settings, store))
     counts = {"reports": 0, "left": 0, "models": 0, "alike": 0}
     terms = settings.terms(store.name)
     returns = {halt.round: halt.best for halt in store.halts() if halt.round <= len(rows)}

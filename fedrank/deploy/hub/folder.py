@@ -26,6 +26,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.database import copy_database, sync_folder
 from fedrank.deploy.folder import ServedFolder, read_token
@@ -182,6 +184,7 @@ class HubFolder(ServedFolder):
             name=hub,
             settings=json.dumps(fingerprint(wanted, hub)),
             collect=wanted.collect,
+            start=_start_weights(wanted),
             terms=b"" if wanted.log == NO_LOG else terms,
         )
 
@@ -192,7 +195,7 @@ class HubFolder(ServedFolder):
         if self.log.exists() and self.log.stat().st_size:
             store = Store(self.log, name=new_hub())
             used, there = store.used(), json.loads(store.settings)
-            complete = there == fingerprint(wanted, store.name)
+            complete = there == fingerprint(wanted, store.name) and store.start() == _start_weights(wanted)
             store.close()
             if used:
                 raise RunError(f"{self.path}: has a log with devices, and no hub.toml. Put hub.toml back from a copy.")
@@ -371,6 +374,25 @@ _BACKED_UP = (
     "attestation.toml",
     _PASSWORD,
 )
+
+
+def _start_weights(wanted: HubSettings) -> bytes:
+    """Weights of the model that a new hub starts from, little-endian float32; empty: none is named.
+
+    Raises:
+        ModelError: There is no such file, or it is no ranking model.
+        ConfigError: Its ranker is another.
+    """
+    if not wanted.start_from:
+        return b""
+    from fedrank.engine.model import read_model
+    from fedrank.ranking.model import RankingModel
+
+    model, ranker = read_model(wanted.start_from), wanted.protocol().ranker
+    if not isinstance(model, RankingModel) or model.ranker != ranker:
+        found = model.ranker if isinstance(model, RankingModel) else f"a {type(model).__name__}"
+        raise ConfigError(f"start_from: {wanted.start_from} is {found}, and the hub's ranker is {ranker}.")
+    return np.asarray(model.weights, "<f4").tobytes()
 
 
 def _differences(log: dict, settings: dict) -> str:

@@ -12,6 +12,7 @@ import dataclasses
 import math
 import secrets
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -177,6 +178,11 @@ class HubSettings(Agreement):
     collect: bool = setting(
         False, "Collect for a coordinator, which gives the model and takes the reports; the hub does not learn."
     )
+    start_from: str = setting(
+        "",
+        "Model that a new hub starts from, such as one of fedrank learn-from-log; devices then scale features as it "
+        "says.",
+    )
     database: str = setting(
         "",
         "URL of a PostgreSQL database that several processes of the hub share, without a password; by default the log "
@@ -301,6 +307,8 @@ class HubSettings(Agreement):
             object.__setattr__(self, "outside", chosen.outside)
         for witness in self.witnesses:
             Witness.parse(witness)
+        if self.start_from and self.collect:
+            raise ConfigError("start_from means nothing to a hub that collects: its coordinator has the model.")
         if self.witnesses and self.log == NO_LOG:
             raise ConfigError("witnesses cosign the heads of a log, and log = no: leave one out.")
         refuse_excluded(self)
@@ -319,8 +327,12 @@ class HubSettings(Agreement):
             agreed["log"] = ""
         return Terms(hub=hub, **agreed)
 
-    def protocol(self) -> Any:
-        """The hub's :class:`~fedrank.ranking.foltr_es.FoltrES`; its click model, for simulators only, never clicks."""
+    def protocol(self, start: Sequence[float] = ()) -> Any:
+        """The hub's :class:`~fedrank.ranking.foltr_es.FoltrES`; its click model, for simulators only, never clicks.
+
+        Args:
+            start: Weights that learning starts from; empty: those of the ranker's own start.
+        """
         from fedrank.aggregation.server_steps import Adam
         from fedrank.core import plugins
         from fedrank.ranking.clicks.cascade import CascadeUser
@@ -340,6 +352,7 @@ class HubSettings(Agreement):
             presentation=Interleaved() if terms.interleaved else AntitheticHalves(),
             privacy=plugins.get("fedrank.mechanisms", terms.mechanism).of_terms(terms),
             server=Adam(self.learning_rate),
+            start=tuple(start),
         )
 
 
@@ -403,4 +416,4 @@ def read_settings(path: Path) -> HubSettings:
 
 def differing(old: HubSettings, new: HubSettings) -> list[str]:
     """Names of settings that differ and that cannot change once devices have enrolled."""
-    return [name for name in (*AGREED, *_LEARNING) if getattr(old, name) != getattr(new, name)]
+    return [name for name in (*AGREED, *_LEARNING, "start_from") if getattr(old, name) != getattr(new, name)]

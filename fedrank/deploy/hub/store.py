@@ -184,6 +184,7 @@ class Store:
         name: Name of a new hub; None: it must be there.
         settings: Settings that a new hub's log belongs to, as text; later starts compare theirs with it.
         collect: Whether a coordinator opens the rounds of a new hub, including the first.
+        start: Weights that a new hub starts from, little-endian float32; empty: its ranker's own start.
         terms: Terms of a new hub as the first entry of its public log; empty: it has none.
         read_only: Open it for reading only; the hub may be running.
 
@@ -204,6 +205,7 @@ class Store:
         name: str | None = None,
         settings: str = "",
         collect: bool = False,
+        start: bytes = b"",
         terms: bytes = b"",
         read_only: bool = False,
     ):
@@ -215,6 +217,8 @@ class Store:
             db.execute("INSERT INTO hub VALUES (?, ?)", (name, settings))
             if terms:
                 _append(db, TERMS, terms)
+            if start:
+                db.execute("INSERT INTO state VALUES (?, 0, ?)", (_START, start))
             if not collect:
                 _open_round(db, 0)
 
@@ -303,6 +307,11 @@ class Store:
         """Number of the device whose token has this SHA-256; None if there is none."""
         rows = self.query("SELECT number FROM device WHERE token = ?", (digest,))
         return rows[0][0] if rows else None
+
+    def start(self) -> bytes:
+        """Weights that the hub started from, little-endian float32; empty: its ranker's own start."""
+        rows = self.query("SELECT data FROM state WHERE kind = ?", (_START,))
+        return rows[0][0] if rows else b""
 
     def used(self) -> bool:
         """True if any device has enrolled, or any report was counted."""
@@ -791,6 +800,7 @@ def _open_round(db: Connection, number: int, model: bytes | None = None, questio
     )
 
 
+_START = "start"
 _SIZE = "SELECT coalesce(max(number) + 1, 0) FROM entry"
 
 

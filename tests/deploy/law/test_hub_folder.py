@@ -1,6 +1,7 @@
 """The hub's rounds: what counts, what does not, and what survives."""
 
 import asyncio
+import dataclasses
 import re
 import sqlite3
 from pathlib import Path
@@ -17,11 +18,14 @@ from fedrank.deploy.device import Device, State
 from fedrank.deploy.hub import hub as hub_module
 from fedrank.deploy.hub import stages
 from fedrank.deploy.hub.announcement import why_silent, why_unfair
+from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.settings import read_settings
 from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.hub.store import STEPS, StoreError
 from fedrank.privacy.caps import LIFETIME_EPSILON
+from fedrank.ranking.model import RankingModel
+from fedrank.ranking.rankers.base import RANKERS
 
 
 def test_a_real_full_disk_loses_nothing(tmp_path):
@@ -275,3 +279,40 @@ def test_the_page_about_what_is_kept_names_every_table():
     rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
     for table in re.findall(r"CREATE TABLE (?:IF NOT EXISTS )?(\w+)", "".join(STEPS)):
         assert any(f"`{table}`" in row.split("|")[1] for row in rows), table
+
+
+@pytest.mark.slow
+def test_a_hub_starts_from_a_learnt_ranker_and_replays_from_it(tmp_path):
+    learnt = np.linspace(-2.0, 3.0, 5, dtype=np.float32)
+    RankingModel(RANKERS.get("linear").build(5, 0), learnt, normalise="query-minmax").save(
+        tmp_path / "learnt.safetensors"
+    )
+    home = make(tmp_path / "hub", start_from=str(tmp_path / "learnt.safetensors"), rounds=3)
+    (tmp_path / "learnt.safetensors").unlink()  # the hub has it
+
+    async def story():
+        async with running(home) as hub:
+            np.testing.assert_array_equal(np.frombuffer(hub.view.model[5:], "<f4"), learnt)
+            devices = await enrolled(hub, 4)
+            for number in range(2):
+                for device, sent in zip(devices, some_messages(hub, 4, number), strict=True):
+                    await hub.report(number, device, sent)
+                await opened(hub, number + 1)
+
+    asyncio.run(story())
+    found = replay_log(home.path)
+    assert found.proven and found.models_alike == 3 and np.any(found.weights != learnt)
+    assert np.max(np.abs(found.weights - learnt)) < 0.01  # two steps of Adam
+    home.back_up(tmp_path / "copy")
+    HubFolder(tmp_path / "copy").restore(tmp_path / "restored")
+    assert replay_log(tmp_path / "restored").proven
+    with pytest.raises(ConfigError, match="start_from"):
+        home.prepare(dataclasses.replace(read_settings(home.settings), start_from=""))
+
+
+def test_a_model_of_another_ranker_is_no_start(tmp_path):
+    RankingModel(RANKERS.get("linear").build(4, 0), np.ones(4, np.float32)).save(tmp_path / "four.safetensors")
+    with pytest.raises(ConfigError, match="ranker"):
+        make(tmp_path / "hub", start_from=str(tmp_path / "four.safetensors"))
+    with pytest.raises(ConfigError, match="coordinator"):
+        make(tmp_path / "hub", start_from=str(tmp_path / "four.safetensors"), collect=True)

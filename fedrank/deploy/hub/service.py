@@ -71,7 +71,7 @@ def hub_app(home: HubFolder, *, public: bool = True, host: str = "") -> tuple[Hu
         app = kind(
             hub,
             guard,
-            Counters(hub.status),
+            Counters(lambda: {**hub.status(), "flooded": guard.flooded}),
             enrolment=enrolment if settings.open_enrolment else None,
             admin=admin,
             status="public" if public else "admin",

@@ -578,6 +578,9 @@ def _caveat(s: dict) -> Html:
     if devices >= s.get("most_devices", math.inf):
         words = f"The hub is full: it has {count(devices, 'device')}, as many as most_devices allows. No more enrol."
         return h("p", words, class_="caveat")
+    if s.get("flooded"):
+        words = "More devices want to enrol than enrolments_per_minute lets in: newcomers are asked to come back later."
+        return h("p", words, class_="caveat")
     due = int(devices * s.get("due", 1.0))
     if s["state"] in ("done", "halted") or devices >= cohort <= max(due, 1):
         return Html()

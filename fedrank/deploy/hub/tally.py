@@ -321,6 +321,12 @@ def _hub(status: dict[str, Json]) -> Iterator[Any]:
     for name in ("open", "between", "done", "halted"):
         state.add_metric([name], float(status["state"] == name))
     yield state
+    full = status["devices"] >= status.get("most_devices", math.inf)
+    now = "full" if full else "flooded" if status.get("flooded") else "open"
+    enrolment = GaugeMetricFamily("fedrank_enrolment", "1 for the state of enrolment", labels=("state",))
+    for name in ("open", "full", "flooded"):
+        enrolment.add_metric([name], float(now == name))
+    yield enrolment
 
 
 def _checks(status: dict[str, Json]) -> Iterator[Any]:

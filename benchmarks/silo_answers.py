@@ -143,7 +143,8 @@ def divided(silos: list[Any], target: int, rows: int, seed: int) -> dict[str, An
     chosen = choose(train, Others.of(others, DIVISIONS + seed), rng)
     found = {way: round(auc(model(test.x), test.y).value, 5) for way, model in chosen.models.items()}
     simple = [way for way in chosen.scores if WAYS[way].kind == "baseline"]
-    first = min(simple, key=lambda way: calibrated_log_loss(chosen.scores[way], train.y))
+    losses = calibrated_log_loss(np.stack([chosen.scores[way] for way in simple]), train.y)
+    first = simple[int(losses.argmin())]
     return {"recommended": chosen.best, "chosen": first, "share": round(test.rows / rows, 3), **found}
 
 

@@ -161,7 +161,7 @@ def run(folder: Path, searches: int, cosine: float, learning_rate: float, p: flo
         began = time.perf_counter()
         owners = {owner: start(*command) for owner, command in serve.items()}
         start("search", "broker", federation_file, "--port", ports["broker"], "--patience", 30)
-        start("hub", "serve", folder / "hub", "--port", ports["hub"], "--n-features", 2, "--cohort", DEVICES,
+        start("hub", "serve", folder / "hub", "--port", ports["hub"], "--trial", "--n-features", 2, "--cohort", DEVICES,
               "--sigma", 1, "--learning-rate", learning_rate, "--p", p)  # fmt: skip
         for name, port in ports.items():
             waited_for(lambda port=port: listens(port), name)

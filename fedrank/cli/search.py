@@ -60,7 +60,7 @@ def ask(
         found: dict[str, Any] = dataclasses.asdict(dataclasses.replace(answer, order=None))
         del found["order"]
         if document:
-            found["document"] = {"title": document[0], "body": document[1]}
+            found["document"] = document._asdict()
         print_json(found)
         return
     width = max((len(hit.owner) for hit in answer.hits), default=0)
@@ -77,8 +77,14 @@ def ask(
             "federation's statistics; see fedrank search statistics",
             file=sys.stderr,
         )
+    if answer.left_out_cosines:
+        print(
+            f"fedrank: {', '.join(answer.left_out_cosines)}: cosines that no encoder gives were left out",
+            file=sys.stderr,
+        )
     if document:
-        print(f"\n{printable(document[0])}\n\n{printable(document[1], lines=True)}")
+        about = " · ".join(filter(None, map(document.about.get, ("date", "author", "path"))))
+        print(f"\n{printable(document.title)}\n{printable(about)}\n\n{printable(document.body, lines=True)}")
 
 
 @owner.command
@@ -101,7 +107,8 @@ def serve(
 
     Args:
         folder: Of the owner; made if it is not there.
-        documents: Documents to add at the start: a folder of .txt and .md files, or a .jsonl file.
+        documents: Folder or file that the index follows: text, Markdown, HTML, PDF, DOCX, mail, CSV, JSON lines. What
+            is added, changed or removed there is so in the index, half a minute later.
         federation: The federation's file, so that the owner takes part in its statistics.
         at: Where it listens.
         reveals: What stands beside a hit: its title (title), its title or the beginning of its text (beginning), or
@@ -300,12 +307,22 @@ def add(folder: Path, documents: Path, /) -> None:
 
     Args:
         folder: Of the owner.
-        documents: A folder of .txt and .md files, or a .jsonl file.
+        documents: A file, or a folder: text, Markdown, HTML, PDF, DOCX, mail, CSV, JSON lines.
     """
     from fedrank.deploy.search.service import Operator
 
-    count, total = Operator(folder).add(documents)
+    problems: list[str] = []
+    count, total = Operator(folder).add(documents, problems)
     print(f"{count} documents were added; there are {total}.")
+    _print_problems(problems)
+
+
+def _print_problems(problems: list[str]) -> None:
+    """Name what was left out, the first twenty lines of it."""
+    if problems:
+        print(
+            f"{len(problems)} left out:", *(f"  {printable(line)}" for line in problems[:20]), sep="\n", file=sys.stderr
+        )
 
 
 @owner.command
@@ -338,6 +355,7 @@ def status(folder: Path, /, *, as_json: AsJson = False) -> None:
     print(f"documents   {found['documents']}", f"statistics  {found['statistics']}", sep="\n")
     if found["note"]:
         print(f"note        {found['note']}")
+    _print_problems(found["left_out"])
     for release in found["releases"]:
         print(f"release     ε = {release['epsilon']:g} a document, of {release['documents']} documents")
     for asker in found["askers"]:

@@ -38,6 +38,7 @@ from fedrank.deploy.database import VersionError, create_private, open_database
 from fedrank.deploy.folder import ServedFolder
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import from_table, read_toml
+from fedrank.texts.served.analyser import Analyser
 from fedrank.texts.served.encoder import Encoder
 from fedrank.texts.served.engines import Engine
 from fedrank.texts.served.engines.foreign import Columns, Place
@@ -255,6 +256,10 @@ class OwnerFolder(ServedFolder):
         settings = self.settings()
         return Askers(self.path / "askers.db", {"search": settings.questions_a_day, "fetch": settings.fetches_a_day})
 
+    def analyser(self) -> Analyser:
+        """The analyser of the languages that the settings name; errors as of its class."""
+        return Analyser(tuple(self.settings().languages.split()))
+
     def encoder(self) -> Encoder | None:
         """The encoder that the settings name; errors as of its class."""
         name = self.settings().encoder
@@ -269,7 +274,7 @@ class OwnerFolder(ServedFolder):
         """
         settings = self.settings()
         if not settings.engine:
-            return TantivyEngine(self.index, encoder)
+            return TantivyEngine(self.index, encoder, self.analyser())
         known, scheme = plugins.names("fedrank.search_engines"), urlsplit(settings.engine).scheme
         if scheme not in known:
             raise ConfigError(
@@ -278,13 +283,14 @@ class OwnerFolder(ServedFolder):
             )
         file = self.path / "engine.authorization"
         authorization = file.read_text().strip() if file.exists() else ""
-        place = Place(settings.engine, Columns.of(settings.columns), settings.table, authorization)
+        place = Place(settings.engine, Columns.of(settings.columns), settings.table, authorization, self.analyser())
         return plugins.get("fedrank.search_engines", scheme)(place)
 
     def owner(self, engine: Any, askers: Askers, encoder: Encoder | None = None) -> Owner:
         """The owner over an index."""
         key, tickets = self._secrets()
-        return Owner(engine, key, Tickets(tickets), askers.admit, self.settings(), self.table(), encoder)
+        admit, table = askers.admit, self.table()
+        return Owner(engine, key, Tickets(tickets), admit, self.settings(), table, encoder, self.analyser())
 
     # ------------------------------------------------------------------------------------------------- statistics
 

@@ -271,7 +271,7 @@ class HubFolder(ServedFolder):
         out = Path(out)
         settings, store = self.open(read_only=True)
         store.close()
-        with self._copied_to(out, settings) as partial:
+        with self._copy_to(out, settings) as partial:
             write_atomically(partial / _BACKUP, b"fedrank hub restore makes a hub of this folder\n", 0o600)
             HubFolder(partial)._check_whole()
         return sorted(path.name for path in out.iterdir())
@@ -294,7 +294,7 @@ class HubFolder(ServedFolder):
         """
         settings, store = self.open(read_only=True)
         store.close()
-        with self._copied_to(Path(out), settings) as partial:
+        with self._copy_to(Path(out), settings) as partial:
             store = Store(HubFolder(partial)._place(settings))
             with contextlib.closing(store):
                 if not store.lead():
@@ -303,7 +303,7 @@ class HubFolder(ServedFolder):
                 return store.recover(terms.epoch_of(last.number) if last and terms.tokens else 0, int(time.time()))
 
     @contextlib.contextmanager
-    def _copied_to(self, out: str | os.PathLike[str], settings: HubSettings) -> Iterator[Path]:
+    def _copy_to(self, out: str | os.PathLike[str], settings: HubSettings) -> Iterator[Path]:
         """A folder with the hub's files, which takes its place when the block ends well, and else is deleted."""
         out, partial = Path(out), None
         if out.exists() or out.is_symlink():

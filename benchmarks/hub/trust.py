@@ -32,7 +32,7 @@ from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.checks import Watch
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.hub import Hub
-from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.settings import TRIAL, HubSettings
 from fedrank.deploy.terms import Terms
 from fedrank.engine.settings import from_dict
 from fedrank.ranking.build import build
@@ -63,7 +63,7 @@ class World:
         experiment = build(config)
         train = experiment.splits.train
         self.settings = HubSettings(
-            n_features=train.features.shape[1], **{"mechanism": "randomised-response", **settings}
+            **{**TRIAL, "n_features": train.features.shape[1], "mechanism": "randomised-response", **settings}
         )
         self.terms: Terms = self.settings.terms()
         protocol = dataclasses.replace(self.settings.protocol(), user=experiment.protocol.user)
@@ -380,7 +380,7 @@ def liars(args: argparse.Namespace) -> list[dict[str, Any]]:
 def life(args: argparse.Namespace) -> list[dict[str, Any]]:
     """False alarms over lives of 1,000 rounds of 40 checks, and what lying checkers do, at the tests alone."""
     out, random = [], np.random.default_rng(args.first)
-    terms = HubSettings(n_features=5, mechanism="piecewise", epsilon=args.epsilon, checks=0.2).terms()
+    terms = HubSettings(**{**TRIAL, "n_features": 5, "epsilon": args.epsilon, "checks": 0.2}).terms()
     margin, alpha, rounds, each = 0.05, 0.05, 1000, 40
     mechanism = terms.piecewise
     assert mechanism is not None

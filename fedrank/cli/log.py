@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ def log(hub: str = "hub", /, *, replay: bool = True, allow_http: Switch = False,
         print(f"key      {found.key}")
         print(f"entries  {found.size}, of them {found.models} models")
         print(f"hash     {found.root.hex()}")
+        for when in found.put_back:
+            print(f"put back {datetime.fromtimestamp(when, UTC):%Y-%m-%d %H:%M:%S} UTC, from a backup")
         if found.replayed is not None:
             print(f"reports  make {found.replayed} of these models again")
         if found.note:

@@ -4,7 +4,7 @@
 ``{"missing": why}``. All owners are asked at once, and whoever has not answered ``patience`` seconds later is missing:
 one deadline for the whole query. An owner that lets two deadlines pass, without an answer to anybody meanwhile, is not
 asked until it answers a look at ``/healthz`` in the background (a circuit breaker), so that one that hangs costs
-searchers two waits and not one a search. ``GET /v1/owners`` has names and keys, for comparison with ``federation.toml``.
+searchers two waits and not one a search. ``GET /v1/owners`` has names and keys, to compare with ``federation.toml``.
 """
 
 from __future__ import annotations

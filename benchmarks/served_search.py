@@ -30,7 +30,7 @@ from scipy import stats
 
 import fedrank
 from fedrank.data import load
-from fedrank.deploy.search.learning import base_and_features
+from fedrank.deploy.search.federation import base_and_features
 from fedrank.texts.data.corpus import corpus_of
 from fedrank.texts.data.reader import TextReader
 from fedrank.texts.data.silos import cut

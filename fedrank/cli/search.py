@@ -27,7 +27,6 @@ def ask(
     asker: Path = Path("asker.toml"),
     k: int = 10,
     open: int = 0,
-    model: Path | None = None,
     reach: Reached = Reach(),
     as_json: AsJson = False,
 ) -> None:
@@ -39,26 +38,19 @@ def ask(
         asker: File with your name and your tokens, one an owner.
         k: Most documents.
         open: Also print the document at this place, 1 being the best.
-        model: A hub's model file, which puts the hits in order; the federation's file has a table [ranking].
         reach: How the broker is reached.
     """
     from fedrank.deploy.search.federation import Federation
 
     if not query:
         raise ConfigError("say what to search for: fedrank search ask words of a query")
-    ranker = None
-    if model is not None:
-        from fedrank.deploy.search.learning import ranker_of
-
-        ranker = ranker_of(model)
-    asked = Federation(federation, asker, **vars(reach), ranker=ranker)
+    asked = Federation(federation, asker, **vars(reach))
     answer = asked.search(" ".join(query), k)
     if not 0 <= open <= len(answer.hits):
         raise ConfigError(f"there is no hit {open}; {len(answer.hits)} were found.")
     document = asked.fetch(answer.hits[open - 1]) if open else None
     if as_json:
-        found: dict[str, Any] = dataclasses.asdict(dataclasses.replace(answer, order=None))
-        del found["order"]
+        found: dict[str, Any] = dataclasses.asdict(answer)
         if document:
             found["document"] = document._asdict()
         print_json(found)
@@ -183,11 +175,6 @@ def portal(
     at: At = Address(),
     port: Port = 8770,
     names: Names = (),
-    enrolment: Path | None = None,
-    learning: Path = Path("learning"),
-    devices: int = 8,
-    most_epsilon: float = 4.0,
-    lifetime_epsilon: float = 8.0,
     reach: Reached = Reach(),
 ) -> None:
     """Serve a search page and a REST interface for your own people, who all ask in the asker's name. Ctrl-C stops it.
@@ -198,48 +185,19 @@ def portal(
         at: Where it listens.
         names: Host names by which browsers call it, such as that of the proxy in front of it; beside localhost, the
             host above and numeric addresses, which always are. Requests under other names are refused.
-        enrolment: File with the enrolment token of the hub that the federation's file names, to learn from clicks:
-            whoever opens a document has clicked on it.
-        learning: Folder of the devices that learn.
-        devices: Devices that learn, and so lists that are looked at at once.
-        most_epsilon: Largest ε of a message, and so of a search, that these devices agree to.
-        lifetime_epsilon: Largest sum of a device's messages; inf if no person's device is behind it.
-        reach: How broker and hub are reached.
+        reach: How the broker is reached.
     """
-    from fedrank.deploy.search.federation import Federation, read_asker, read_federation
+    from fedrank.deploy.search.federation import Federation
     from fedrank.deploy.search.portal import PortalApp
 
     log_to_stderr()
-    file, ranker = read_federation(federation), None
-    if enrolment is not None:
-        if file.ranking is None or not file.ranking.hub:
-            raise ConfigError(f'{federation}: names no hub to learn at; put hub = "https://…" under [ranking].')
-        from fedrank.deploy.folder import read_token
-        from fedrank.deploy.search.learning import LearningRanker
-
-        ranker = LearningRanker(
-            file.ranking.hub,
-            read_token(enrolment, 8),
-            learning,
-            devices=devices,
-            most_epsilon=most_epsilon,
-            most_search_epsilon=most_epsilon,
-            lifetime_epsilon=lifetime_epsilon,
-            **vars(reach),
-        )
-    page = PortalApp(Federation(file, read_asker(asker), **vars(reach), ranker=ranker), [at.host, *names])
+    page = PortalApp(Federation(federation, asker, **vars(reach)), [at.host, *names])
 
     def ready(url: str) -> None:
         print(f"portal  {url}", flush=True)
         at.warn_without_tls("queries and documents")
-        if ranker is not None:
-            ranker.start()
 
-    try:
-        at.serve(page, port, ready)
-    finally:
-        if ranker is not None:
-            ranker.close()
+    at.serve(page, port, ready)
 
 
 @owner.command

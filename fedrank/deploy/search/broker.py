@@ -2,9 +2,9 @@
 
 ``POST /v1/ask`` has a JSON object, owner → sealed question in base64; the answer is owner → ``{"answer": …}`` or
 ``{"missing": why}``. All owners are asked at once, and whoever has not answered ``patience`` seconds later is missing:
-one deadline for the whole query. An owner that lets two deadlines in a row pass is not asked until it answers a look at
-``/healthz`` in the background (a circuit breaker), so that one that hangs costs searchers two waits and not one a
-search. ``GET /v1/owners`` has names and keys, for comparison with ``federation.toml``.
+one deadline for the whole query. An owner that lets two deadlines pass, without an answer to anybody meanwhile, is not
+asked until it answers a look at ``/healthz`` in the background (a circuit breaker), so that one that hangs costs
+searchers two waits and not one a search. ``GET /v1/owners`` has names and keys, to compare with ``federation.toml``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Carrier:
         verify = checked.tls or False
         # No proxy is looked up, and no redirect followed: a question is for this address.
         self._client = httpx.AsyncClient(verify=verify, limits=limits, timeout=None, trust_env=False)
-        self._asked, self._missed, self._pause = 0, 0, _FIRST_LOOK
+        self._asked, self._missed, self._pause, self._heard = 0, 0, _FIRST_LOOK, 0.0
         self._look: asyncio.Task[None] | None = None
 
     async def carry(self, sealed: bytes) -> dict[str, Json]:
@@ -65,10 +65,13 @@ class _Carrier:
         if self._asked >= _CONNECTIONS + _WAITING:
             return _missing("overloaded: too many questions wait for it")
         self._asked += 1
+        began = time.monotonic()
         try:
             async with asyncio.timeout(self._patience):
                 status, body = await self._post(sealed)
         except TimeoutError:
+            if self._heard > began:  # it answers others: it has too much to do, and does not hang
+                return _missing(f"overloaded: it did not answer within {self._patience:g} seconds")
             self._missed += 1
             if self._missed >= _MISSES and self._look is None:
                 self._look = asyncio.create_task(self._look_again())
@@ -77,7 +80,7 @@ class _Carrier:
             return _missing(_reason(error))
         finally:
             self._asked -= 1
-        self._missed, self._pause = 0, _FIRST_LOOK
+        self._missed, self._pause, self._heard = 0, _FIRST_LOOK, time.monotonic()
         if status == 429:
             return _missing("overloaded: it takes no more questions this minute")
         if status != 200 or len(body) > LARGEST_ANSWER:

@@ -107,7 +107,7 @@ class Askers:
         """Forget an asker; False if there is none of this name."""
         return self._write("DELETE FROM asker WHERE name = ?", (name,)) > 0
 
-    def admit(self, name: str, token: str, kind: str, number: int, identity: bytes, asked: int) -> str:
+    def admit(self, name: str, token: str, kind: str, identity: bytes, asked: int) -> str:
         """Count a question of this kind; returns a reason where it is not to be answered, and then counts nothing.
 
         The reasons are ``"unauthorised"``, ``"other-day"``, ``"replayed"`` and ``"too-many"``.
@@ -116,7 +116,6 @@ class Askers:
             name: The asker.
             token: Its token.
             kind: Of the question.
-            number: Questions that it counts as.
             identity: What no other question has.
             asked: The day that it names, since 1970.
         """
@@ -132,11 +131,11 @@ class Askers:
         try:
             with self._db:  # a transaction, which an error takes back
                 self._db.execute("BEGIN IMMEDIATE")
-                return self._count(name, _COLUMNS[kind], self._a_day[kind], number, identity, asked, day)
+                return self._count(name, _COLUMNS[kind], self._a_day[kind], identity, asked, day)
         except sqlite3.Error as error:
             raise RunError(f"{self._path}: cannot be written ({error}).") from error
 
-    def _count(self, name: str, column: str, most: int, number: int, identity: bytes, asked: int, day: int) -> str:
+    def _count(self, name: str, column: str, most: int, identity: bytes, asked: int, day: int) -> str:
         if self._day != day:
             self._db.execute("DELETE FROM question WHERE day < ?", (day - _DAYS,))
             self._day = day
@@ -144,8 +143,8 @@ class Askers:
         self._db.execute(new_day, (day, name, day))
         if self._db.execute("SELECT 1 FROM question WHERE identity = ?", (identity,)).fetchone():
             return "replayed"
-        count = f"UPDATE asker SET {column} = {column} + ? WHERE name = ? AND {column} <= ?"
-        if not self._db.execute(count, (number, name, most - number)).rowcount:
+        count = f"UPDATE asker SET {column} = {column} + 1 WHERE name = ? AND {column} < ?"
+        if not self._db.execute(count, (name, most)).rowcount:
             return "too-many"
         self._db.execute("INSERT INTO question VALUES (?, ?)", (identity, asked))
         return ""

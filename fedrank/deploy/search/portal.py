@@ -1,8 +1,5 @@
 """A search page and a REST interface for the people of one asker; it holds the asker's tokens and seals for them.
 
-Where the federation's file names a hub, opening a document is a click, from which the portal's devices learn
-(:mod:`fedrank.deploy.search.learning`).
-
 ``POST /v1/search`` takes ``{"query": …, "k": …}`` and gives hits, ``POST /v1/fetch`` takes the name of an answer and
 the number of a hit in it. The page at ``/`` uses both. It is for one company's network: whoever reaches it asks in the
 asker's name. Web pages of other sites do not (:mod:`fedrank.deploy.http.origins`).
@@ -27,7 +24,6 @@ from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.http.origins import Hosts
 from fedrank.deploy.http.routes import NO_SNIFF, NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response
 from fedrank.deploy.search.federation import Answer, Federation
-from fedrank.deploy.search.learning import LearningRanker
 
 R = TypeVar("R")
 
@@ -126,14 +122,12 @@ class PortalApp(HttpApp):
             found = await self._work(functools.partial(self._federation.fetch, hit))
         except RunError as error:
             return _refuse(502, str(error))
-        self._federation.report_click(answer, number)  # to open a document is to click on it
         return json_response(200, {**found._asdict(), "about": dict(found.about), "owner": hit.owner})
 
     async def _about(self, request: HttpRequest) -> HttpResponse:
         file = self._federation.file
         owners: list[Json] = [owner.name for owner in file.owners]
-        learns = isinstance(self._federation.ranker, LearningRanker)
-        return json_response(200, {"name": file.name, "owners": owners, "learns": learns})
+        return json_response(200, {"name": file.name, "owners": owners})
 
     async def _healthz(self, request: HttpRequest) -> HttpResponse:
         return json_response(200, {"status": "ok"})

@@ -86,7 +86,7 @@ class WatchedFolder:
         try:
             self._db.execute("BEGIN IMMEDIATE")
             removed = self._leave(self._known().keys() - files.keys())
-            while changed := [name for name, stamp in stamps.items() if self._known().get(name) != stamp]:
+            while changed := sorted(name for name, _ in stamps.items() - self._known().items()):
                 for batch in batches(self._read(changed, files, stamps), _AT_ONCE):
                     added += self.add(batch)  # durable before the record is
                     self._db.execute("COMMIT")

@@ -95,8 +95,6 @@ def counts_of(
 
 #: Most words of a query, and characters of one.
 MOST_WORDS, LONGEST_WORD = 64, 64
-#: Most queries of one question: a query among decoys.
-MOST_AT_ONCE = 32
 #: Largest step that scores are rounded to.
 LARGEST_STEP = 100.0
 #: Most characters of a query as it was typed.
@@ -181,9 +179,9 @@ class OwnHit(NamedTuple):
     title: str = ""
 
 
-#: Whether the asker of this name with this token may ask this number of further questions of this kind, with this
-#: identity, of this day since 1970; a reason where not.
-Admission = Callable[[str, str, str, int, bytes, int], str]
+#: Whether the asker of this name with this token may ask a question of this kind, with this identity, of this day since
+#: 1970; a reason where not.
+Admission = Callable[[str, str, str, bytes, int], str]
 
 
 class Owner:
@@ -240,22 +238,11 @@ class Owner:
             return _refuse("malformed", "A question has an asker, a token, and the kind search or fetch.")
         if not isinstance(day, int) or isinstance(day, bool):
             return _refuse("malformed", "A question has the day of its asker; ask with this version of fedrank.")
-        queries = body.get("several", [body]) if kind == "search" else [body]
-        if not isinstance(queries, list) or not 1 <= len(queries) <= MOST_AT_ONCE:
-            return _refuse("malformed", f"several must be a list of 1 to {MOST_AT_ONCE} queries.")
-        if not all(isinstance(query, dict) for query in queries):
-            return _refuse("malformed", "Each of several queries is an object with words.")
-        # A query among decoys costs as many questions as there are queries.
+        if why := self._admit(name, token, kind, identity, day):
+            return _refuse(why, _REASONS[why])
         if body.get("analyser", self.analyser.fingerprint) != self.analyser.fingerprint:
             return _refuse("other-analyser", _REASONS["other-analyser"].format(", ".join(self.analyser.languages)))
-        if why := self._admit(name, token, kind, len(queries), identity, day):
-            return _refuse(why, _REASONS[why])
-        if kind == "fetch":
-            return self._fetch(body, name)
-        if "several" not in body:
-            return self._search(body, name)
-        common = {part: value for part, value in body.items() if part in ("k", "features")}
-        return {"several": [self._search({**query, **common}, name) for query in queries]}
+        return self._fetch(body, name) if kind == "fetch" else self._search(body, name)
 
     def _search(self, body: Mapping[str, Any], asker: str) -> dict[str, Json]:
         words, most = body.get("words"), body.get("k")

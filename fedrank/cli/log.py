@@ -58,6 +58,7 @@ def witness(
     name: str | None = None,
     check: Names = (),
     peers: Names = (),
+    put_back: Names = (),
     every: float = 60.0,
     at: At = Address(),
     port: Port = 8760,
@@ -74,6 +75,8 @@ def witness(
         name: Of a new witness, such as witness.example.org/1; random if nothing is said.
         check: Addresses of hubs and other witnesses whose heads are compared with this witness's.
         peers: The same, compared again and again while it is served.
+        put_back: Public keys of logs whose hubs were put back from a backup: their next heads are cosigned, whatever
+            was before. Only after their operators said why; the head from before is printed, for you to keep.
         every: Seconds between two such comparisons.
         at: Where it listens.
         allow_http: Plain http to other machines when heads are compared.
@@ -90,6 +93,8 @@ def witness(
     with home.lock():
         home.prepare(name, logs)
         watcher, stop = Witness(home), threading.Event()
+        for one in put_back:
+            print(f"{one} begins anew after", watcher.begin_anew(one), sep="\n")
 
         def ready(url: str) -> None:
             home.write_urls({"witness": url})

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import sqlite3
+import time
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -143,7 +144,8 @@ class Prover:
                 self._memory.outbox.put(**{_name("recoveries", terms): json.dumps(kept)})
             if terms.tokens:
                 Wallet(self._memory.outbox).forget(terms.hub, 1 << 32)
-        self._memory.complain(f"the hub was put back from a backup, and says so in its log (at {head.recovered})")
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(min(head.recovered, 1 << 37)))
+        self._memory.complain(f"the hub was put back from a backup at {when}, as its log says")
 
     def recoveries(self, terms: Terms) -> list[list[Any]]:
         """Times at which the hub was put back from a backup, with the heads that this device saw before and after."""

@@ -254,7 +254,7 @@ class Guard:
         return seconds
 
     @property
-    def flooded(self) -> bool:
+    def is_flooded(self) -> bool:
         """True if the limit of all enrolments together kept a newcomer out within the last minute."""
         return self._flooded is not None and self.clock() - self._flooded < 60e9
 

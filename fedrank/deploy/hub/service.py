@@ -71,7 +71,7 @@ def hub_app(home: HubFolder, *, public: bool = True, host: str = "") -> tuple[Hu
         app = kind(
             hub,
             guard,
-            Counters(lambda: {**hub.status(), "flooded": guard.flooded}),
+            Counters(lambda: {**hub.status(), "flooded": guard.is_flooded}),
             enrolment=enrolment if settings.open_enrolment else None,
             admin=admin,
             status="public" if public else "admin",

@@ -218,7 +218,7 @@ class Answer:
                 tree.append(leaf_hash(entry))
         if tree.root() != here.root:
             raise UnprovenError("the log's tail does not have the hash of its head")
-        recovered = self._recovered()
+        recovered = self._time_put_back()
         went_back = seen is not None and recovered > seen.recovered
         if seen is None:
             self._check_terms(terms, before)
@@ -238,8 +238,8 @@ class Answer:
         recovered = max(recovered, 0 if seen is None else seen.recovered)
         return Head(here.size, here.root, self.note, models[-1], frozenset(others.values()), recovered)
 
-    def _recovered(self) -> int:
-        """When the log was last put back, in seconds since 1970; 0: never."""
+    def _time_put_back(self) -> int:
+        """Time at which the log was last put back, in seconds since 1970; 0: never."""
         if self.recovery is None:
             return 0
         (number, entry, proof), here = self.recovery, self.checkpoint

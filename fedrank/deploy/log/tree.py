@@ -22,7 +22,7 @@ Each model's round is above that of the model before it. Otherwise a hub could s
 it shows to no other, append another model of the same round for all others, and every later head would hold for both.
 
 Before an entry of kind 6 there may have been other entries than those that follow it, and devices may have seen them:
-it says so to everybody. What is numbered by an epoch begins anew after it.
+it says so to all of them. What is numbered by an epoch begins anew after it.
 
 Entries of kind 2 with 32 or 64 bytes of data are of logs that began before entries said the round. They prove no model,
 and none of them comes after one that says it.

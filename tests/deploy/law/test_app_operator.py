@@ -168,7 +168,7 @@ def test_a_flooded_hub_says_so_and_goes_on_serving(hub):
     for path in ("/healthz", "/readyz"):
         assert (ask(app, "GET", path).code, ask(app, "GET", path).json["enrolment"]) == (200, "flooded")
     assert ask(app, "GET", "/v1/model", DEVICE).code == 200
-    collected = Counters(lambda: {**status_examples.status(), "flooded": guard.flooded}).text()[0].decode()
+    collected = Counters(lambda: {**status_examples.status(), "flooded": guard.is_flooded}).text()[0].decode()
     families = {family.name: family for family in text_string_to_metric_families(collected)}
     states = {one.labels["state"]: one.value for one in families["fedrank_enrolment"].samples}
     assert states == {"open": 0.0, "full": 0.0, "flooded": 1.0}

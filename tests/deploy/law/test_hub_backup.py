@@ -8,14 +8,14 @@ import stat
 import numpy as np
 import pytest
 from hubs import enrolled, make, running, some_messages
-from log_worlds import Entries, LocalHub, aimed, device, entries_of, log_answer, signer_of, synced
+from log_worlds import Entries, LocalHub, aimed, cosign, device, entries_of, log_answer, signer_of, synced, witness
 from token_worlds import Buyer, next_round, token_app
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.device import State
 from fedrank.deploy.hub.audit import audit_folder
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.log.note import Checkpoint
+from fedrank.deploy.log.note import LOG, Checkpoint, Signer, origin_of
 from fedrank.deploy.log.proof import UnprovenError
 from fedrank.deploy.log.tree import RECOVERY, inclusion_proof, model_data, recovery_entry
 
@@ -135,6 +135,33 @@ def test_an_entry_excuses_one_way_back_and_no_other_log_after_it(tmp_path):
         later.check(terms, one._conversation.prover.seen(terms), trust)
     restored.__exit__()
     one.close()
+
+
+@pytest.mark.slow
+def test_a_witness_goes_on_with_a_log_that_was_put_back_only_where_its_operator_says_so(tmp_path):
+    with LocalHub(tmp_path / "hub") as hub:
+        watching = witness(tmp_path / "witness", hub)
+        one = device(hub, tmp_path / "d", witnesses=[str(watching.key)])
+        hub.home.back_up(tmp_path / "copy")
+        for _ in range(2):
+            hub.next_round()
+        cosign(hub, watching)
+        assert synced(one).state is State.OK
+        before = watching.heads()
+    restored = put_back(hub, tmp_path / "copy", tmp_path / "restored", one)
+    one._memory.outbox.put(token=None)  # it enrolled after the backup
+    one._memory.load()
+    with pytest.raises(AssertionError):
+        cosign(restored, watching)
+    assert watching.heads() == before and synced(one).state is State.UNPROVEN
+    with pytest.raises(ConfigError, match="not watched"):
+        watching.begin_anew(str(Signer(origin_of("0" * 32), LOG, bytes(32)).key))
+    assert watching.begin_anew(str(signer_of(restored).key)) == before[0]
+    cosign(restored, watching)
+    assert synced(one).state is State.OK and len(one.privacy()["put_back"]) == 1
+    restored.__exit__()
+    one.close()
+    watching.close()
 
 
 @pytest.mark.slow

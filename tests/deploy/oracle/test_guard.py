@@ -255,8 +255,8 @@ def test_one_address_keeps_no_newcomer_out_and_many_networks_are_a_flood():
         admitted += not limits.enrolment_wait("203.0.113.5")
         if tick % 779 == 0:
             waits.append(limits.enrolment_wait(f"198.18.{len(waits)}.7"))
-    assert admitted <= 2 * 20 and len(waits) >= 77 and not any(waits) and not limits.flooded
+    assert admitted <= 2 * 20 and len(waits) >= 77 and not any(waits) and not limits.is_flooded
     waits = [limits.enrolment_wait(f"10.{number // 256}.{number % 256}.1") for number in range(1200)]
-    assert sum(wait == 0 for wait in waits) == 6000 // 6 and limits.flooded
+    assert sum(wait == 0 for wait in waits) == 6000 // 6 and limits.is_flooded
     clock.now += 60 * 10**9
-    assert not limits.flooded
+    assert not limits.is_flooded

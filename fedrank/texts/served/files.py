@@ -47,7 +47,7 @@ _NO_TEXT = ("script", "style", "noscript", "template", "nav", "header", "footer"
 #: Titles in a PDF's properties that name its source and not its subject.
 _NO_TITLE = re.compile(r"^microsoft \w+ - |^untitled|\.(docx?|pdf|tex|indd|rtf|odt)$", re.IGNORECASE)
 _FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
-#: Names of columns and keys, lower case, the first that is there counts.
+#: Names of columns and keys, lower case, the first one present counts.
 _IDS, _TITLES = ("id", "_id"), ("title", "subject", "headline")
 _TEXTS = ("text", "body", "content", "description")
 #: Largest file that is read as a whole, in bytes, and longest cell of a table, in characters.
@@ -190,36 +190,36 @@ def _decode(raw: bytes) -> str:
     return text
 
 
-def _titled(text: str) -> tuple[str, str]:
+def _split_title(text: str) -> tuple[str, str]:
     """Title and text: the first line is the title if more follows."""
     title, _, body = text.strip().partition("\n")
     return (title.lstrip("# "), body) if body else ("", title)
 
 
 def _of_text(raw: bytes) -> _Parts:
-    return *_titled(_decode(raw)), {}
+    return *_split_title(_decode(raw)), {}
 
 
 def _of_markdown(raw: bytes) -> _Parts:
     text = _decode(raw)
     if not (front := _FRONT.match(text)):
-        return *_titled(text), {}
+        return *_split_title(text), {}
     fields = yaml.safe_load(front[1])
     fields = {str(key).lower(): value for key, value in fields.items()} if isinstance(fields, dict) else {}
     title, body = _shown(fields.get("title")), text[front.end() :].strip()
     if not title:
-        title, body = _titled(body)
+        title, body = _split_title(body)
     return title, body, _about(fields.get("author", fields.get("authors")), fields.get("date"))
 
 
 def _of_html(raw: bytes | str) -> _Parts:
     page = bs4.BeautifulSoup(raw, "html.parser")
 
-    def named(*names: str) -> str:
+    def find_meta(*names: str) -> str:
         found = (page.find("meta", {key: name}) for name in names for key in ("name", "property"))
         return next((str(one.get("content", "")) for one in found if one), "")
 
-    about = _about(named("author"), named("article:published_time", "date", "dcterms.date"))
+    about = _about(find_meta("author"), find_meta("article:published_time", "date", "dcterms.date"))
     heading = page.find("h1")
     title = page.title.get_text(" ") if page.title else heading.get_text(" ") if heading else ""
     for one in page.find_all((*_NO_TEXT, "title")):
@@ -274,7 +274,7 @@ def _of_mail(raw: bytes) -> _Parts:
 
 
 def _about(author: Any, date: Any) -> dict[str, str]:
-    """What is known of author and date; a date is a day where it can be read as one."""
+    """Author and date, where they are known; a date is a day where it can be read as one."""
     day = date.isoformat()[:10] if hasattr(date, "isoformat") else _shown(date)[:10]
     writer = ", ".join(map(_shown, author)) if isinstance(author, list) else _shown(author)
     return {key: value[:200] for key, value in (("author", writer), ("date", day)) if value}

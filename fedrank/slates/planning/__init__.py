@@ -52,7 +52,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.lazy import jax, jnp
 from fedrank.engine.methods import PrivacyMode
-from fedrank.slates.config import SlatesRun
+from fedrank.slates.config import EPISODE, SlatesRun
 from fedrank.slates.learner import LEARNERS, platforms_that_see
 from fedrank.slates.planning.engagement import (
     FEATURES,
@@ -107,6 +107,7 @@ def worth(
     item: Float[AnyArray, "*#users clicks"],
     others: Float[AnyArray, "*#users"],
     mean_item: Float[AnyArray, "*#users"],
+    moved: Float[AnyArray, "*#users clicks"] | None = None,
 ) -> Float[AnyArray, "*#users clicks+1"]:
     """Q of clicks, and last of no click.
 
@@ -116,13 +117,14 @@ def worth(
         models: Weights of the model of engagement, at this platform and at others.
         later: V after this round, at the nodes of the grid.
         trace: x.
-        item: Feature z of each click.
+        item: Feature z of each click; of several features, what they say of its engagement.
         others: m, ticks of others until this platform is due again.
         mean_item: Mean feature of what others' users click.
+        moved: What each click takes off the trace; None: z.
     """
     xp = module_of(item, trace, later)
     before = trace[..., None]
-    clicked = fade * before - item
+    clicked = fade * before - (item if moved is None else moved)
     nothing = xp.broadcast_to(fade * before, (*clicked.shape[:-1], 1))
     after = xp.concatenate([clicked, nothing], axis=-1)
     bound = largest_trace(fade)
@@ -187,6 +189,7 @@ def plan(
     lists: Float[AnyArray, "lists candidates"],
     typical: Float[AnyArray, ""],
     number: Int[AnyArray, ""],
+    coordinates: tuple[AnyArray, AnyArray, AnyArray] | None = None,
 ) -> Float[AnyArray, "rounds grid"]:
     """V after a round at the nodes of the grid, by rounds left less one: row 0 is of the last round.
 
@@ -197,13 +200,16 @@ def plan(
         lists: Lists of candidates that the platform had.
         typical: Mean feature of what others' users click.
         number: Number of the platform.
+        coordinates: Of items of several features, ``moved`` and ``item`` of :func:`worth` and their appeal to users.
     """
     xp = module_of(lists, typical)
+    moved, items, appeal = coordinates or (item_feature(lists), item_feature(lists), world.appeal(lists))
     nodes = xp.linspace(-largest_trace(fade), largest_trace(fade), GRID, dtype=xp.float32)
-    scores = xp.moveaxis(world.choice.weights(world.appeal(lists)), -1, 0)[:, None]
+    scores = xp.moveaxis(world.choice.weights(appeal), -1, 0)[:, None]
 
     def of_list(later, others, trace, documents):
-        values = worth(world, fade, models, later, trace, item_feature(documents), others, typical)
+        item = item_feature(documents)
+        values = worth(world, fade, models, later, trace, item, others, typical)
         slate = planned_slate(world, documents, values)
         return jnp.vdot(
             world.choice.probabilities(world.appeal(documents[slate])), jnp.append(values[slate], values[-1])
@@ -214,7 +220,7 @@ def plan(
         if isinstance(world.choice, Cascade):  # which takes JAX
             of_lists = jax.vmap(of_list, (None, None, None, 0))
             return jax.vmap(lambda trace: jnp.mean(of_lists(later, others, trace, lists)))(nodes), later
-        values = worth(world, fade, models, later, nodes[:, None], item_feature(lists)[None], others, typical)
+        values = worth(world, fade, models, later, nodes[:, None], items[None], others, typical, moved[None])
         values = xp.moveaxis(values, -1, 0)  # [candidates + 1, grid, lists]
         weights = xp.broadcast_to(scores, values.shape)
         best = best_value(weights[:-1], values[:-1] - values[-1:], world.slate, weights[-1])
@@ -255,7 +261,7 @@ class Planning:
     explorers: int | None = setting(
         None,
         "Users who are served to find out what they like; models are made of them, and no platform explores again. "
-        "Default: 200, or all users of the run if there are fewer.",
+        "Default: 200 for each feature of an item, or all users of the run if there are fewer.",
         low=1,
         high=65_536,
     )
@@ -388,9 +394,9 @@ class PlanLearner(SumLearner):
 
     @override
     def learnt_since(self, learnt, first, documents):
-        last = np.arange(documents.shape[1])[-LISTS:]
-        lists = np.array(learnt.lists)
-        lists[..., (first + last) % LISTS, :] = np.moveaxis(documents[:, last], 1, -2)
+        number = documents.shape[1]
+        lists, documents = np.array(learnt.lists), np.asarray(self.seen(documents[:, -LISTS:]))
+        lists[:, :, (first + np.arange(number)[-LISTS:]) % LISTS] = np.moveaxis(documents, 1, 2)
         return learnt._replace(lists=lists)
 
     @override
@@ -524,6 +530,18 @@ class PlanLearner(SumLearner):
         return worth(self.world, self.fade, models, later, view.known, item, others, learnt.typical)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun(SlatesRun):
+    """Settings of runs of planned slates, whose platforms learn from their first 200 users."""
+
+    rounds: int = setting(
+        MOST_EXPLORERS * EPISODE,
+        "Rounds, in each of which every platform shows a slate; a user has 61.",
+        low=1,
+        high=10**6,
+    )
+
+
 @dataclass(frozen=True)
 class PlannedSlates(SummedSlates):
     """Platforms that share users fit one model of engagement together, once, and each plans the stay alone."""
@@ -535,6 +553,7 @@ class PlannedSlates(SummedSlates):
     published = "Our own; in place of Lagoudakis and Parr: Least-Squares Policy Iteration, JMLR 2003"
     crosses = "five sums over all users of a platform, once"
     recommended = True
+    run_settings = PlannedRun
     modes = (PrivacyMode("a user's whole stay", {"sharing": {"epsilon": 2.0}, "privacy": {"delta": 1e-5}}),)
 
     @override
@@ -551,7 +570,9 @@ class PlannedSlates(SummedSlates):
                 f"rounds must be at least {(bounders + 1) * stay}, one user's stay of {stay} rounds{before}; got "
                 f"{run.rounds}."
             )
-        explorers = min(MOST_EXPLORERS, users) if self.slates.explorers is None else self.slates.explorers
+        explorers = (
+            min(MOST_EXPLORERS * run.world.features, users) if self.slates.explorers is None else self.slates.explorers
+        )
         if not 1 <= explorers <= users:
             raise ConfigError(
                 f"slates.explorers must be from 1 to the {users} users of this run, got {explorers}: models are made "
@@ -564,6 +585,8 @@ class PlannedSlates(SummedSlates):
     def bind(self, world: Satisfaction) -> Any:
         s: Any = self.slates  # resolved
         made: Any = LEARNERS.get(s.learner)
+        if made is PlanLearner and world.features > 1:
+            from fedrank.slates.planning.items import ItemsLearner as made  # which is one of these
         if not (isinstance(made, type) and issubclass(made, SumLearner)):
             raise ConfigError(
                 f"slates.learner: {s.learner} must be a class of SumLearner, got {made!r}. Learners from other "

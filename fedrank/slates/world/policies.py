@@ -13,7 +13,7 @@ from __future__ import annotations
 import abc
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from fedrank.core.registry import Registry
 from fedrank.core.streams import fold_words, split, stream, uniforms, wrap_keys
 from fedrank.slates.world.best_slate import best_slate, largest
 from fedrank.slates.world.choice import Multinomial, Proportional
-from fedrank.slates.world.satisfaction import NEUTRAL, Satisfaction, Scene, Turn
+from fedrank.slates.world.satisfaction import NEUTRAL, RoundDraws, Satisfaction, Scene, Turn
 
 
 class Policy(abc.ABC):
@@ -165,19 +165,21 @@ def play(world: Satisfaction, policy: Policy, keys: Key[Array, " episodes"] | St
     return _played(world, seen.engagement, seen.kaleness, seen.satisfaction)
 
 
-def play_together(world: Satisfaction, policy: Policy, keys: StayKeys) -> Played:
+def play_together(world: Satisfaction, policy: Policy, keys: StayKeys, draws: Sequence[RoundDraws] = ()) -> Played:
     """As :func:`play`, with NumPy: all users of all runs at once, round by round.
 
     Args:
         world: The world.
         policy: Fills the slates; one of :func:`plays_together`.
         keys: Of the users, [*runs, episodes].
+        draws: What :func:`draws_of` makes of the keys, where several policies are played.
     """
     memory, scene = policy.begin(), world.first(world.draw(keys.first))
+    draws = draws or draws_of(world, keys)
     seen = []
     for number in range(world.rounds_per_episode):
         slates = policy.act(memory, scene, keys.policy[..., number, :])
-        after, turns, _ = world.round(scene, slates, world.draw(keys.world[..., number, :]))
+        after, turns, _ = world.round(scene, slates, draws[number])
         clicked = take(scene.documents, np.maximum(turns.item, 0)[..., None])[..., 0]
         kaleness = np.where(turns.item >= 0, clicked, np.float32(np.nan))
         seen.append((turns.engagement, kaleness, world.satisfaction(scene.user.exposure)))
@@ -186,6 +188,11 @@ def play_together(world: Satisfaction, policy: Policy, keys: StayKeys) -> Played
         warnings.simplefilter("ignore", RuntimeWarning)  # of rounds without a click
         runs = keys.first.ndim - 2
         return _played(world, *(np.stack(each, axis=runs + 1) for each in zip(*seen, strict=True)), runs=runs)
+
+
+def draws_of(world: Satisfaction, keys: StayKeys) -> list[RoundDraws]:
+    """The random numbers of each round of users' stays, with NumPy."""
+    return [world.draw(keys.world[..., number, :]) for number in range(world.rounds_per_episode)]
 
 
 def plays_together(world: Satisfaction) -> bool:

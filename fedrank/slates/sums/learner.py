@@ -433,6 +433,15 @@ class SumLearner(SlateLearner):
         del number
         return self.add_round(own, turn, over)._replace(learnt=self.learnt_after(own))
 
+    def round_part(self, own: PlatformState, turn: Turn) -> Float[Array, "*#users statistics"]:
+        """Contribution of a round to the sum of a user's stay; arguments as of :meth:`add_round`."""
+        xp = module_of(own.stay, turn.item)
+        told = own.feedback & (turn.item >= 0)
+        item = self.item_of(own, xp.maximum(turn.item, 0))
+        more = self.contribution(own, item, xp.where(told, turn.engagement, xp.float32(1)))
+        without = xp.where(own.feedback[..., None], self.without_click(), self.without_feedback(own))
+        return xp.where(told[..., None], more, without)
+
     def add_round(self, own: PlatformState, turn: Turn, over: Bool[AnyArray, "*#users"]) -> PlatformState:
         """The state with a round added to the user's stay, and after the last to the sums.
 
@@ -441,12 +450,7 @@ class SumLearner(SlateLearner):
             turn: The outcome of its slate.
             over: Whether the user has left.
         """
-        xp = module_of(own.stay, turn.item)
-        told = own.feedback & (turn.item >= 0)
-        item = self.item_of(own, xp.maximum(turn.item, 0))
-        more = self.contribution(own, item, xp.where(told, turn.engagement, xp.float32(1)))
-        without = xp.where(own.feedback[..., None], self.without_click(), self.without_feedback(own))
-        stay = own.stay + xp.where(told[..., None], more, without)
+        xp, stay = module_of(own.stay, turn.item), own.stay + self.round_part(own, turn)
         bounding = own.rounds <= self.bound_round
         counts = over & ~bounding & (own.rounds <= self.release_rounds[-1])
         norms = own.norms

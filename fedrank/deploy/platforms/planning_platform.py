@@ -53,6 +53,7 @@ from fedrank.deploy.platforms.terms import (
 from fedrank.privacy.secure_sum.messages import Step, message_sizes
 from fedrank.privacy.secure_sum.messages import Terms as SumTerms
 from fedrank.privacy.secure_sum.party import Party
+from fedrank.slates.planning import LISTS
 from fedrank.slates.sums import AfterExplorers, CountNorms, Improve, IntegersOfUsers, SetClip
 from fedrank.slates.sums.learner import PlatformState, clip_stay, norm_bin
 from fedrank.slates.sums.secure_sum import as_vector
@@ -340,7 +341,7 @@ class PlanningPlatform:
             return before.places.tolist()
         number = int(before.number) * world.rounds_per_episode + int(before.rounds)
         own = self._seen_by(before, rows, seen)._replace(rounds=np.asarray(number, np.int32))
-        shared = self._own
+        learnt, pieces = self._own.learnt, dict[str, bytes]()
         if self.has_planned:
             places, taste = self.terms.compute(lambda: s.best(own, s.values(own))), before.taste
         else:
@@ -348,14 +349,15 @@ class PlanningPlatform:
             taste, places = s.explore_slate(own, draws)
             listed = self._as_planned(rows, number)
             if listed is not None:
-                listing = own._replace(view=own.view._replace(documents=listed))
-                shared = shared._replace(learnt=s.learnt_after(listing))
+                learnt = s.learnt_after(own._replace(view=own.view._replace(documents=listed)))
+                pieces[f"list/{number % LISTS:02}"] = number.to_bytes(8, "little") + listed.tobytes()
         places = np.asarray(places, np.int32)
         after = before._replace(
             shown=np.asarray(1), taste=np.asarray(taste, np.float32), observed=seen, items=rows[places], places=places,
             asked=np.asarray(asked), last=np.asarray(time.time() if now is None else now),
         )  # fmt: skip
-        self._keep(session, after, shared)
+        self._keep(session, after, self._own, pieces)
+        self._own = self._own._replace(learnt=learnt)  # of which the list is what has changed, and was written
         return places.tolist()
 
     def outcome(self, session: str, slot: int | None = None, engagement: float = 0.0, now: float | None = None) -> None:
@@ -519,6 +521,12 @@ class PlanningPlatform:
             return 0
         places = {due.place for due in self._schedule if due.collects}
         return max(step.request.nbytes for place in places for step in sum_steps(self.terms, place))
+
+    def warm(self) -> None:
+        """Compute what all rounds share, so that the first outcome does not take seconds."""
+        one, nothing = self._first, np.asarray(0, np.int32)
+        own = self._seen_by(one, one.items, one.observed)._replace(slate=np.arange(len(one.items), dtype=np.int32))
+        self.terms.compute(self._learner.round_part, own, Turn(nothing, nothing, one.last + 1, one.observed))
 
     def about(self) -> dict[str, Json]:
         """Number, terms and state of the platform, for its coordinator and its application."""
@@ -701,6 +709,11 @@ class PlanningPlatform:
             setattr(self, name, value)
         self._own = unpack_tree(self._store.get("own") or b"", self._own)
         self._answers = _answers_in((f"answer/{name}", data) for name, data in self._store.below("answer/"))
+        for data in sorted((data for _, data in self._store.below("list/")), key=lambda data: data[:8][::-1]):
+            rows = np.frombuffer(data[8:], np.float32).reshape(-1, *self._shape)
+            view, number = self._own.view._replace(documents=rows), np.asarray(int.from_bytes(data[:8], "little"))
+            learnt = self._learner.learnt_after(self._own._replace(view=view, rounds=number))
+            self._own = self._own._replace(learnt=learnt)
         first = self._first
         self._sessions = {name: unpack_tree(data, first) for name, data in self._store.below("session/")}
         rows = {name: np.frombuffer(data, np.float32).reshape(self._shape) for name, data in self._store.below("item/")}

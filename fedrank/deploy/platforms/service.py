@@ -284,6 +284,7 @@ def platform_servers(
         store = home.open_store(f"platform {index}", terms, seeded)
         try:
             platform = PlanningPlatform(terms, index, store, seeded=seeded, silence=at.silence)
+            platform.warm()
             changes = Changes()
             outside = {"host": at.host, "port": at.port, "certfile": at.certificate, "keyfile": at.key}
             apps = (

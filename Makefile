@@ -22,8 +22,8 @@ demo: $(VENV)/.stamp-demo ## train a ranker on generated data and write a report
 web: $(VENV)/.stamp-serve ## a search page that learns from its visitors, in your browser, until Ctrl-C
 	@$(BIN)/fedrank demo web --browser
 
-fleet: $(VENV)/.stamp-serve ## a learning server with 50 device processes on this machine, until Ctrl-C; open its /status
-	@$(BIN)/python -m fedrank hub serve runs/hub --n-features 46 --cohort 40 --rounds 300 --p 0.9 & hub=$$!; \
+fleet: $(VENV)/.stamp-serve ## a private learning server with 50 device processes on this machine, for a minute; open its /status
+	@$(BIN)/python -m fedrank hub serve runs/hub --n-features 46 --devices 50 --round-seconds 20 --deadline 20 & hub=$$!; \
 	  trap 'kill $$hub 2> /dev/null; wait $$hub' EXIT INT TERM; \
 	  while [ ! -e runs/hub/hub.url ] && kill -0 $$hub 2> /dev/null; do sleep 0.2; done; \
 	  $(BIN)/python -m fedrank hub simulate runs/hub --devices 50

@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.served_search import Text, documents_of, ndcg
-from fedrank.texts.data.corpus import tokenise
 from fedrank.texts.data.features import Statistics, bm25
+from fedrank.texts.served.analyser import english
 from fedrank.texts.served.documents import Words, words_of
 from fedrank.texts.served.owner import counts_of
 from fedrank.texts.served.statistics import cells_of
@@ -92,7 +92,7 @@ def hashes(name: str) -> list[dict[str, Any]]:
                 likeliest[cell] = word
         named, values = [], []
         for query in plain.queries:
-            own = tokenise([query.words])[0]
+            own = english().cut_query(query.words)
             known = [word for word in own if word in plain.frequency]
             guessed = [likeliest[cell] for cell in cells_of(known, cells or 2**62).tolist()] if known else []
             named += [guess == word for guess, word in zip(guessed, known, strict=True)]
@@ -105,7 +105,7 @@ def hashes(name: str) -> list[dict[str, Any]]:
 def decoys(name: str, other: str) -> list[dict[str, Any]]:
     """How often an owner names the query among its decoys."""
     rng, own = np.random.default_rng(0), Collection(name)
-    queries = [[tokenise([one.words])[0] for one in documents_of(which)[1]] for which in (name, other)]
+    queries = [[english().cut_query(one.words) for one in documents_of(which)[1]] for which in (name, other)]
 
     def told(words: list[str]) -> float:
         scores, worth = own.scores(words)
@@ -141,7 +141,7 @@ def components(name: str) -> dict[str, Any]:
         found[title] = float(
             np.mean([quality(own, query, left @ one) for query, one in zip(own.queries, right, strict=True)])
         )
-    scores = [quality(own, query, own.scores(tokenise([query.words])[0])[0]) for query in own.queries]
+    scores = [quality(own, query, own.scores(english().cut_query(query.words))[0]) for query in own.queries]
     found["bm25"] = float(np.mean(scores))
     print(json.dumps(found), flush=True)
     return found

@@ -1,12 +1,9 @@
-"""A search of three owners as processes: it is asked, learns from clicks, gets a document, loses an owner and goes on.
+"""A search of three owners as processes: it is asked, gets a document, loses an owner and goes on.
 
-    FEDRANK_DATA=FOLDER python -m benchmarks.search_processes [--searches 8000] [--cosine 2] [--learning-rate 0.03]
+    FEDRANK_DATA=FOLDER python -m benchmarks.search_processes [--cosine 2]
 
-Owners, broker and hub are processes of the command line on loopback; the collection ADI is cut by topic among the
-owners. The asker is this process, with a hundred devices that report as those of a portal do, but do not wait a minute
-between two looks at the hub. A simulated user types one of 28 queries and opens what looks relevant; seven queries are
-only looked at before and after. With ``--cosine 0 --learning-rate 0.1`` the search starts as BM25, and what it gains is
-learnt. Then the owners' weather: a document comes, one owner is killed, and comes back.
+Owners and broker are processes of the command line on loopback; the collection ADI is cut by topic among the owners,
+and this process asks. Then the owners' weather: a document comes, one owner is killed, and comes back.
 """
 
 from __future__ import annotations
@@ -27,18 +24,12 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.served_search import P, Text, documents_of, ndcg
-from fedrank.deploy.search.federation import Answer, Federation
-from fedrank.deploy.search.learning import LearningRanker, ranker_of
-from fedrank.ranking.clicks.cascade import cascade
+from benchmarks.served_search import Text, documents_of, ndcg
+from fedrank.deploy.search.federation import Federation
 from fedrank.texts.data.silos import cut
 from fedrank.texts.served.documents import Document
 
 OWNERS = ("north", "south", "west")
-#: Devices of the asker, and messages of a round.
-DEVICES = 100
-#: ε of a message is 4; this asker's devices are nobody's, so that they may go on.
-LIMITS = {"most_epsilon": 5.0, "most_search_epsilon": 5.0, "lifetime_epsilon": float("inf")}
 
 
 def fedrank(*arguments: object) -> str:
@@ -99,38 +90,23 @@ def quality(federation: Federation, queries: list[Text], ids: dict[tuple[str, st
     return float(np.mean(values))
 
 
-def look(federation: Federation, answer: Answer, query: Text, ids: dict[tuple[str, str], str], rng) -> None:  # type: ignore[no-untyped-def]
-    """A user looks at a list from above, clicks on what looks relevant and stops when satisfied."""
-    user = cascade("informational", 3)
-    for rank, hit in enumerate(answer.hits[:10]):
-        grade = 2 * min(1, query.grades.get(ids[hit.owner, hit.title], 0))
-        if rng.random() < user.click[grade]:
-            federation.report_click(answer, rank)
-            if rng.random() < user.stop[grade]:
-                return
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--searches", type=int, default=8000)
     parser.add_argument("--cosine", type=float, default=2.0)
-    parser.add_argument("--learning-rate", type=float, default=0.03)
-    parser.add_argument("--p", type=float, default=P)
     parser.add_argument("--seed", type=int, default=300)
     parser.add_argument("--folder", type=Path)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = chosen.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        run(folder, chosen.searches, chosen.cosine, chosen.learning_rate, chosen.p, chosen.seed)
+        run(folder, chosen.cosine, chosen.seed)
 
 
-def run(folder: Path, searches: int, cosine: float, learning_rate: float, p: float, seed: int) -> None:
-    rng = np.random.default_rng(seed)
+def run(folder: Path, cosine: float, seed: int) -> None:
     documents, queries, corpus = documents_of("adi")
     places = cut(corpus, len(OWNERS), "topic", seed).documents
     ids: dict[tuple[str, str], str] = {}
-    ports = {name: free_port() for name in (*OWNERS, "broker", "hub")}
+    ports = {name: free_port() for name in (*OWNERS, "broker")}
     cards, broker_tokens = [], []
     for owner, own in zip(OWNERS, places, strict=True):
         # The title is what the asker sees of a hit, and how it is known again here.
@@ -149,7 +125,7 @@ def run(folder: Path, searches: int, cosine: float, learning_rate: float, p: flo
     federation_file = folder / "federation.toml"
     federation_file.write_text(
         f'name = "three libraries"\nbroker = "http://127.0.0.1:{ports["broker"]}"\n\n'
-        f'[ranking]\ncosine = {cosine}\nhub = "http://127.0.0.1:{ports["hub"]}"\n\n' + "\n".join(cards),
+        f"[ranking]\ncosine = {cosine}\n\n" + "\n".join(cards),
         encoding="utf-8",
     )
     with processes(folder) as start:
@@ -161,8 +137,6 @@ def run(folder: Path, searches: int, cosine: float, learning_rate: float, p: flo
         began = time.perf_counter()
         owners = {owner: start(*command) for owner, command in serve.items()}
         start("search", "broker", federation_file, "--port", ports["broker"], "--patience", 30)
-        start("hub", "serve", folder / "hub", "--port", ports["hub"], "--n-features", 2, "--cohort", DEVICES,
-              "--sigma", 1, "--learning-rate", learning_rate, "--p", p)  # fmt: skip
         for name, port in ports.items():
             waited_for(lambda port=port: listens(port), name)
         print(f"{len(documents)} documents are served after {time.perf_counter() - began:.0f} s", flush=True)
@@ -171,30 +145,11 @@ def run(folder: Path, searches: int, cosine: float, learning_rate: float, p: flo
         (folder / "broker.toml").write_text("\n".join(broker_tokens) + "\n", encoding="utf-8")
         fedrank("search", "statistics", federation_file, "--broker", folder / "broker.toml", "--quiet")
 
-        enrolment = (folder / "hub" / "enrolment.token").read_text().strip()
-        hub = f"http://127.0.0.1:{ports['hub']}"
-        ranker = LearningRanker(hub, enrolment, folder / "devices", devices=DEVICES, **LIMITS)  # type: ignore[arg-type]
-        asked = Federation(federation_file, ("anna", tokens), ranker=ranker)
-        training, held_out = queries[7:], queries[:7]
-
-        def judge(what: str, federation: Federation) -> None:
-            values = [quality(federation, some, ids) for some in (training, held_out)]
-            print(f"nDCG(dcg='exp-log2')@10 of 28 and 7 queries, {what}: {values[0]:.3f}, {values[1]:.3f}", flush=True)
-
-        judge("by BM25", Federation(dataclasses.replace(asked.file, ranking=None), ("anna", tokens)))
-        judge(f"with {cosine:g} times the cosine", Federation(federation_file, ("anna", tokens)))
-        began, asked_so_far = time.perf_counter(), 0
-        while asked_so_far < searches:
-            ranker.sync()
-            for _ in range(4 * DEVICES + 1):
-                query = training[rng.integers(len(training))]
-                look(asked, asked.search(query.words, 10), query, ids, rng)
-            asked_so_far += 4 * DEVICES
-            rate = asked_so_far / (time.perf_counter() - began)
-            print(f"{asked_so_far} searches with clicks, {rate:.0f} a second", flush=True)
-        ranker.sync()
-        fedrank("hub", "replay", folder / "hub", "--out", folder / "learnt.safetensors")
-        judge("learnt", Federation(federation_file, ("anna", tokens), ranker=ranker_of(folder / "learnt.safetensors")))
+        asked = Federation(federation_file, ("anna", tokens))
+        plain = Federation(dataclasses.replace(asked.file, ranking=None), ("anna", tokens))
+        for what, federation in (("by BM25", plain), (f"with {cosine:g} times the cosine", asked)):
+            value = quality(federation, queries, ids)
+            print(f"nDCG(dcg='exp-log2')@10 of {len(queries)} queries, {what}: {value:.3f}", flush=True)
 
         new = {"id": "new", "title": "Zeppelins over Friedrichshafen", "text": "An airship of rigid frame."}
         (folder / "new.jsonl").write_text(json.dumps(new) + "\n", encoding="utf-8")
@@ -204,13 +159,12 @@ def run(folder: Path, searches: int, cosine: float, learning_rate: float, p: flo
 
         os.kill(owners["south"].pid, signal.SIGKILL)
         owners["south"].wait()
-        answer = asked.search(held_out[0].words)
+        answer = asked.search(queries[0].words)
         print(f"killed: {len(answer.hits)} hits of the others, missing: {dict(answer.missing)}", flush=True)
         start(*serve["south"])
         took = waited_for(lambda: not asked.search("rigid airship zeppelins").missing, "the owner comes back")
         found = asked.search("rigid airship zeppelins").hits[0]
         print(f"back after {took:.1f} s, and knows the new document: {asked.fetch(found)[0]}", flush=True)
-        ranker.close()
 
 
 if __name__ == "__main__":

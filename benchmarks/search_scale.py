@@ -31,7 +31,7 @@ from fedrank.texts.served.envelopes import Question, Tickets
 from fedrank.texts.served.owner import Owner, OwnerSettings
 from fedrank.texts.served.statistics import StatisticsTerms
 
-EXPONENT, VOCABULARY, QUERIES, CHANGED, DECOYS = 1.07, 200_000, 200, 1000, 7
+EXPONENT, VOCABULARY, QUERIES, CHANGED = 1.07, 200_000, 200, 1000
 
 
 def vocabulary() -> np.ndarray:
@@ -77,7 +77,6 @@ def measured(documents: int, words: int) -> dict[str, Any]:
         size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
         indexed = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         terms = StatisticsTerms(2)
-        rng = np.random.default_rng(0)
         cpu = time.process_time()
         counted = terms.count_words(itertools.islice(engine.words(), 20_000))
         counting = (time.process_time() - cpu) / min(documents, 20_000)
@@ -105,8 +104,6 @@ def measured(documents: int, words: int) -> dict[str, Any]:
             }
 
         one = asked([{"words": words} for words in queries])
-        many = [rng.choice(len(queries), 1 + DECOYS, replace=False) for _ in range(30)]
-        hidden = asked([{"several": [{"words": queries[place]} for place in places]} for places in many])
         began, cpu = time.perf_counter(), time.process_time()
         engine.add(zipf.documents(CHANGED, words, documents))
         engine.remove(f"d{number}" for number in range(CHANGED))
@@ -123,7 +120,6 @@ def measured(documents: int, words: int) -> dict[str, Any]:
         "memory_after_build_bytes": 1024 * indexed,
         "statistics_cpu_s": counting * documents,
         "query": one,
-        "query_among_7_decoys": hidden,
         "changed_2000_cpu_s": changed[0],
         "changed_2000_s": changed[1],
     }

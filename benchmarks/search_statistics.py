@@ -21,8 +21,8 @@ import numpy as np
 
 from benchmarks.served_search import Text, ndcg, noise, world
 from fedrank.privacy.calibration import gaussian_sigma
-from fedrank.texts.data.corpus import tokenise
 from fedrank.texts.data.features import Statistics, bm25
+from fedrank.texts.served.analyser import english
 from fedrank.texts.served.documents import Words, words_of
 from fedrank.texts.served.owner import counts_of
 from fedrank.texts.served.statistics import MOST_BODY, StatisticsTerms, cells_of
@@ -89,7 +89,7 @@ def cell(name: str, seed: int) -> dict[str, list[float]]:
         found.setdefault(way, []).append(judged(query, owners, scores))
 
     for query in queries:
-        words = tokenise([query.words])[0]
+        words = english().cut_query(query.words)
         if not words:
             continue
         counted = [counts_of(words, owner.words) for owner in owners]

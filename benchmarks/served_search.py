@@ -30,10 +30,11 @@ from scipy import stats
 
 import fedrank
 from fedrank.data import load
-from fedrank.deploy.search.learning import base_and_features
-from fedrank.texts.data.corpus import corpus_of, tokenise
+from fedrank.deploy.search.federation import base_and_features
+from fedrank.texts.data.corpus import corpus_of
 from fedrank.texts.data.reader import TextReader
 from fedrank.texts.data.silos import cut
+from fedrank.texts.served.analyser import english
 from fedrank.texts.served.documents import Document, Words
 from fedrank.texts.served.encoder import MINILM, Encoder
 from fedrank.texts.served.engines.tantivy import TantivyEngine
@@ -161,7 +162,7 @@ def lists_of(owners: list[Owner], queries: list[Text]) -> list[List]:
             where.update({id: number for id in query.grades if one.engine.get(id) is not None})
     made = []
     for query in queries:
-        words, hits = tokenise([query.words])[0], []
+        words, hits = english().cut_query(query.words), []
         for number, one in enumerate(owners):
             hits += [(hit.score, hit.features, hit.id, number) for hit in one.search(words, HITS, query.words)]
         hits.sort(key=lambda hit: -hit[0])

@@ -14,8 +14,8 @@ where there is something to find, and as found where the attacker's number is ex
 * ``bins``: a count below the smallest cell between the ends of bins of two codebooks;
 * ``one row``, by model: the value of one row, from coefficients that the asker chose;
 * ``equations``: rows, whole numbers of age with outcomes, or of age and a score, from sums at coefficients that the
-  asker chose (``points`` of them; 0: those of an honest analysis): the share of rows that is found, and in how many
-  studies all are.
+  asker chose (``points`` of them; 0: those of an honest analysis; ``two stages``: from the hospital's own estimates and
+  their covariance): the share of rows that is found, and in how many studies all are.
 """
 
 from __future__ import annotations
@@ -222,6 +222,8 @@ ONE_ROW: dict[str, tuple[str, Callable[[float], list[float]], tuple[int, int, in
     "ordinal": ("stage ~ age", lambda v: [2e3 * v, 2e3 * v + 1e6, 2e3], (4, 6, 9)),
     "cox": ("Surv(days, ill) ~ age", lambda v: [290 * v], (2, 3, 4)),
 }
+#: What an asker has of an analysis in two stages in place of sums at coefficients.
+TWO_STAGES = "two stages"
 #: Difference of scaled ages, half a year or less, below which two are one.
 _CLOSE = 5e-3
 
@@ -275,6 +277,26 @@ def _equations(asked: Asked, x: np.ndarray, y: np.ndarray, thetas: list[np.ndarr
     return np.vstack(left), np.concatenate(right)
 
 
+def _of_two_stages(asked: Asked, x: np.ndarray, y: np.ndarray, half: list[float]) -> tuple[np.ndarray, np.ndarray]:
+    """A hospital's fit as equations: rows, a gradient of 0 and the information at its estimates.
+
+    Estimates are in the columns' units, the columns of x are (value − half) / half.
+    """
+    reply, p = asked.first()["q"], x.shape[1]
+    if reply.refused or not np.isfinite(reply.numbers).all():
+        return np.zeros((0, len(x))), np.zeros(0)
+    above = np.triu_indices(p)
+    theta, covariance = reply.numbers[1 : 1 + p], np.zeros((p, p))
+    covariance[above] = reply.numbers[1 + p : 1 + p + len(above[0])]
+    by = np.diag([1.0, *half])
+    by[0, 1:] = half
+    theta = by @ theta
+    information = np.linalg.inv(by @ (covariance + np.triu(covariance, 1).T) @ by.T)
+    _, slope, curvature = Logistic().terms(x @ theta, y)
+    left = np.vstack([np.ones(len(x)), slope * x.T, curvature * (x[:, above[0]] * x[:, above[1]]).T])
+    return left, np.concatenate([reply.numbers[:1], np.zeros(p), information[above]])
+
+
 def _solve(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     scale = np.abs(left).max(axis=1) + 1e-12
     try:
@@ -283,8 +305,8 @@ def _solve(left: np.ndarray, right: np.ndarray) -> np.ndarray:
         return np.zeros(left.shape[1])
 
 
-def equations(columns: tuple[str, ...], n: int, points: int) -> Callable[[np.random.Generator, Rules], float]:
-    """Share of the rows that are recovered from sums at so many coefficients that the asker chose."""
+def equations(columns: tuple[str, ...], n: int, points: int | str) -> Callable[[np.random.Generator, Rules], float]:
+    """Share of the rows that are recovered from sums at a number of coefficients that the asker chose."""
     sides = {"age": np.arange(18, 101.0), "score": np.arange(0, 11.0)}
     grid = np.array(list(product(*(sides[name] for name in columns), (0.0, 1.0))))
     half = {"age": 55.0, "score": 5.0}
@@ -292,9 +314,13 @@ def equations(columns: tuple[str, ...], n: int, points: int) -> Callable[[np.ran
 
     def attack(rng: np.random.Generator, rules: Rules) -> float:
         part = rows(rng, n)
-        asked = Asked(part, rules, Question(name="q", formula=f"ill ~ {' + '.join(columns)}"))
-        thetas = [rng.normal(size=x.shape[1]) * np.array([2.0, *[8.0] * len(columns)]) for _ in range(points)]
-        left, right = _equations(asked, x, grid[:, -1], thetas or _own_points(part, asked))
+        formula, pool = f"ill ~ {' + '.join(columns)}", "silos" if points == TWO_STAGES else "rows"
+        asked = Asked(part, rules, Question(name="q", formula=formula, pool=pool))
+        if isinstance(points, str):
+            left, right = _of_two_stages(asked, x, grid[:, -1], [half[c] for c in columns])
+        else:
+            thetas = [rng.normal(size=x.shape[1]) * np.array([2.0, *[8.0] * len(columns)]) for _ in range(points)]
+            left, right = _equations(asked, x, grid[:, -1], thetas or _own_points(part, asked))
         if not len(right):
             return 0.0
         place = (np.stack([part[name] for name in (*columns, "ill")], axis=1)[:, None] == grid).all(axis=2)
@@ -343,8 +369,8 @@ def main() -> None:
             results["attacks"][name] = measure(attack, asked.studies)
             print(name, results["attacks"][name], flush=True)
         for columns, n, points in (
-            *product((("age",),), (10, 20, 40), (0, 1, 3, 9, 27)),
-            *product((("age", "score"),), (20, 40), (0, 3, 9, 27)),
+            *product((("age",),), (10, 20, 40), (TWO_STAGES, 0, 1, 3, 9, 27)),
+            *product((("age", "score"),), (20, 40), (TWO_STAGES, 0, 3, 9, 27)),
         ):  # fmt: skip
             few = max(asked.studies // 10, 2)
             one: dict[str, Any] = {"columns": columns, "rows": n, "points": points, "studies": few}

@@ -22,14 +22,14 @@ import numpy as np
 
 from fedrank.core.errors import RunError
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.settings import TRIAL, HubSettings
 from fedrank.deploy.terms import Terms
 
 
 def make_hub(folder: Path, devices: int, **settings) -> tuple[HubFolder, Terms, list[str]]:
     """A new hub with devices that have enrolled already; their tokens."""
     home = HubFolder(folder)
-    home.prepare(HubSettings(**{"mechanism": "randomised-response", **settings}))
+    home.prepare(HubSettings(**{**TRIAL, "mechanism": "randomised-response", **settings}))
     told, store = home.open()
     tokens = [secrets.token_urlsafe(32) for _ in range(devices)]
     store.write([hashlib.sha256(t.encode()).digest() for t in tokens], [], [])

@@ -33,7 +33,7 @@ from pathlib import Path
 from benchmarks.hub.faults import _free_port, _hub
 from fedrank.deploy.hub.audit import audit_folder, replay_log
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.settings import TRIAL, HubSettings
 
 _COHORT = 20
 
@@ -48,13 +48,16 @@ def _homes(folder: Path, processes: int, url: str) -> list[HubFolder]:
                 shutil.copy(homes[0].path / name, home.path / name)
         home.prepare(
             HubSettings(
-                n_features=46,
-                p=0.9,
-                cohort=_COHORT,
-                deadline=5.0,
-                reports_per_minute=1e9,
-                database=url,
-                status="public",
+                **{
+                    **TRIAL,
+                    "n_features": 46,
+                    "p": 0.9,
+                    "cohort": _COHORT,
+                    "deadline": 5.0,
+                    "reports_per_minute": 1e9,
+                    "database": url,
+                    "status": "public",
+                }
             )
         )
         homes.append(home)

@@ -1,6 +1,6 @@
 """Speed and numbers do not decide, and a sinking model is noticed: races, liars and checks against a real hub.
 
-    python -m benchmarks.hub.trust [--data mq2008] [--seeds 5] [--only race liars checkers life]
+    python -m benchmarks.hub.trust [--data mq2008] [--seeds 5] [--only race liars life rollout]
 
 The hub is the real one, with its log and its writer, in this process. Messages are made by what a simulation or a
 device runs, from simulated users on ranking data. In the race time is scaled: a second of the story takes ``--second``
@@ -25,6 +25,8 @@ import jax
 import numpy as np
 from scipy import stats
 
+import fedrank
+from fedrank.aggregation.server_steps import Adam
 from fedrank.core.protocol import Party
 from fedrank.core.rng import perturbation
 from fedrank.deploy.draws import CHECK, SEED, beacon_of, drawn, word
@@ -32,11 +34,12 @@ from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.checks import Watch
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.hub import Hub
-from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.settings import TRIAL, HubSettings
 from fedrank.deploy.terms import Terms
 from fedrank.engine.settings import from_dict
 from fedrank.ranking.build import build
 from fedrank.ranking.deployment import RankingServer
+from fedrank.ranking.foltr_es import FoltrES
 from fedrank.ranking.on_device.interleave import credit_clicks, draft
 from fedrank.ranking.on_device.scores import portable_scores
 
@@ -63,7 +66,7 @@ class World:
         experiment = build(config)
         train = experiment.splits.train
         self.settings = HubSettings(
-            n_features=train.features.shape[1], **{"mechanism": "randomised-response", **settings}
+            **{**TRIAL, "n_features": train.features.shape[1], "mechanism": "randomised-response", **settings}
         )
         self.terms: Terms = self.settings.terms()
         protocol = dataclasses.replace(self.settings.protocol(), user=experiment.protocol.user)
@@ -318,7 +321,7 @@ async def _life(
                     await asyncio.sleep(0.001)
                 if number % 10 == 0:
                     curve.append((number, world.ndcg(view.model)))
-            final, status = hub.view, hub.status()
+            final, status, judged = hub.view, hub.status(), hub.store.judgements()
             home = hub.store.path.parent
         proven = replay_log(home).proven
     return {
@@ -327,6 +330,8 @@ async def _life(
         "lowest": min((value for number, value in curve if number >= begin), default=None),
         "halted": final.round if final.state == "halted" else None,
         "best": (status.get("checks") or {}).get("best"),
+        "promoted": next((one.round for one in judged if one.promoted), None),
+        "checks": sum(one.checks for one in judged),
         "proven": proven,
         "curve": curve,
     }
@@ -380,7 +385,7 @@ def liars(args: argparse.Namespace) -> list[dict[str, Any]]:
 def life(args: argparse.Namespace) -> list[dict[str, Any]]:
     """False alarms over lives of 1,000 rounds of 40 checks, and what lying checkers do, at the tests alone."""
     out, random = [], np.random.default_rng(args.first)
-    terms = HubSettings(n_features=5, mechanism="piecewise", epsilon=args.epsilon, checks=0.2).terms()
+    terms = HubSettings(**{**TRIAL, "n_features": 5, "epsilon": args.epsilon, "checks": 0.2}).terms()
     margin, alpha, rounds, each = 0.05, 0.05, 1000, 40
     mechanism = terms.piecewise
     assert mechanism is not None
@@ -422,7 +427,34 @@ def life(args: argparse.Namespace) -> list[dict[str, Any]]:
     return out
 
 
-STUDIES = {"race": race, "liars": liars, "life": life}
+# ----------------------------------------------------------------------------------------------------------- rollout
+
+
+def rollout(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """A hub that starts from a ranker: after how many checks its test says that the newest is better than the old one.
+
+    Beside it a hub that learns next to nothing, whose test should say so in at most 5 % of the lives.
+    """
+    out = []
+    for seed in range(args.first, args.first + args.seeds):
+        with tempfile.TemporaryDirectory() as folder:
+            start = Path(folder) / "start.safetensors"
+            given = {"data": args.data, "fold": args.fold, "clicks": "navigational", "seed": seed, "seeds": 1}
+            fedrank.train(FoltrES(server=Adam(0.01)), rounds=2, clients=500, **given).model().save(start)
+            for name, rate in (("learns", 0.4 / args.rollout_rounds), ("learns next to nothing", 1e-9)):
+                settings = dict(
+                    mechanism="piecewise", epsilon=1.0, cohort=2000, least=1, learning_rate=rate, checks=0.2,
+                    start_from=str(start), interactions=16,
+                )  # fmt: skip
+                world = World(args.data, settings, 1000, seed, args.fold)
+                before = world.ndcg(bytes(5) + np.asarray(fedrank.load(start).weights, "<f4").tobytes())
+                found = asyncio.run(_life(world, None, 0.0, args.rollout_rounds, 0, "none"))
+                out.append({"study": "rollout", "case": name, "seed": seed, "start": before, **found})
+                print(json.dumps({k: v for k, v in out[-1].items() if k != "curve"}), flush=True)
+    return out
+
+
+STUDIES = {"race": race, "liars": liars, "life": life, "rollout": rollout}
 
 
 def main() -> None:
@@ -440,6 +472,7 @@ def main() -> None:
     parser.add_argument("--race-rounds", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--begin", type=int, default=100)
+    parser.add_argument("--rollout-rounds", type=int, default=50)
     parser.add_argument("--searched", type=int, default=4096)
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()

@@ -17,7 +17,7 @@ import fedrank
 temporary = tempfile.TemporaryDirectory()
 hub = Path(temporary.name) / "hub"
 command, silent = [sys.executable, "-m", "fedrank"], subprocess.DEVNULL
-settings = ["--n-features", "46", "--cohort", "5", "--rounds", "2", "--deadline", "60"]
+settings = ["--trial", "--n-features", "46", "--cohort", "5", "--rounds", "2", "--deadline", "60"]
 serve = [*command, "hub", "serve", str(hub), *settings]
 server = subprocess.Popen(serve, stdout=silent, stderr=silent)
 try:

@@ -99,7 +99,8 @@ def fit(
 
     from fedrank.core.errors import ConfigError
     from fedrank.ranking.clicks import fit as fitting
-    from fedrank.ranking.logs.read import LogFormat, read_log
+    from fedrank.ranking.logs.columns import LogFormat
+    from fedrank.ranking.logs.read import read_log
 
     if not 0 < held_out < 1:
         raise ConfigError(f"held-out must be between 0 and 1, got {held_out}.")

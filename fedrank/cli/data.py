@@ -14,6 +14,7 @@ from fedrank.cli.silo_tables import LabelledColumns
 from fedrank.cli.terminal import AsJson, print_json, say
 from fedrank.cli.terminal import table as drawn
 from fedrank.core.trees import Json
+from fedrank.ranking.logs.columns import LogFormat
 
 app = cyclopts.App(name="data", help="List, describe, download and check data sets; models of how people click.")
 app.command("fedrank.cli.clicks:app", name="clicks", help="Fit models of how people click to a log, and judge them.")
@@ -139,21 +140,31 @@ def check(
     fold: int = 1,
     folder: Path | None = None,
     meaning: Annotated[LabelledColumns, cyclopts.Parameter(name="*")] = LabelledColumns(),
+    format: Annotated[LogFormat, cyclopts.Parameter(name="format")] = LogFormat(),
     as_json: AsJson = False,
 ) -> None:
     """Read a data set from end to end and say what is in it; stops at the first fault with its file and line.
 
     Args:
-        spec: A path, a name from ``fedrank data list``, or ``generated``. A .csv, .tsv or .parquet file is a table of
-            silos; a .jsonl file, or a folder with documents.jsonl or corpus.jsonl, is a text collection.
+        spec: A path, a name from ``fedrank data list``, or ``generated``. A table with the columns query, document and
+            click, or a folder of User Behavior Insights, is a click log; another .csv, .tsv or .parquet file is a table
+            of silos; another .jsonl file, or a folder with documents.jsonl or corpus.jsonl, is a text collection.
         fold: Which fold of a ranking set, 1 to 5.
         folder: Where to look for a named set instead of the cache folder.
         meaning: What the columns of a table mean.
+        format: Meaning of a click log's columns.
     """
     from fedrank.data import load
 
-    kind = _kind(spec)
-    if kind == "texts":
+    kind = _kind(spec, format)
+    if kind == "log":
+        from fedrank.ranking.logs.read import read_log
+
+        log = read_log(spec, format)
+        notes = [f"Left out: {count:,} {why}." for why, count in log.left_out.items() if count]
+        name, facts = Path(spec).name, log.facts()
+        _print_check({"name": name, "kind": kind, **facts, "feature_names": log.names}, {name: facts}, notes, as_json)
+    elif kind == "texts":
         from fedrank.texts.data.corpus import corpus_of
 
         corpus = corpus_of(load(spec, kind, folder=folder))
@@ -207,14 +218,18 @@ def _print_check(
         say(line)
 
 
-def _kind(spec: str) -> str:
+def _kind(spec: str, form: LogFormat) -> str:
     """The kind of data that a name or a path stands for."""
+    from fedrank.core.optional import is_installed
     from fedrank.data.catalogue import CATALOGUE, is_described
+    from fedrank.ranking.logs.read import is_log
     from fedrank.texts.data.reader import is_text_path
 
     if spec.lower() in CATALOGUE:
         dataset = CATALOGUE.get(spec.lower())
         return dataset.kind if is_described(dataset) else "ranking"
+    if is_installed("polars") and is_log(Path(spec).expanduser(), form):
+        return "log"
     if is_text_path(Path(spec).expanduser()):
         return "texts"
     return "silos" if set(Path(spec.lower()).suffixes) & set(_TABLES) else "ranking"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,19 +17,41 @@ from fedrank.core.trees import Json
 from fedrank.core.words import printable
 from fedrank.deploy.folder import read_token
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.settings import HubSettings, read_settings
+from fedrank.deploy.hub.settings import (
+    DAYS,
+    DEVICES,
+    SEARCHES,
+    TRIAL,
+    HubSettings,
+    fit_private,
+    read_settings,
+)
 
 _HUB = Path("hub")
 #: Most devices that an error names.
 _NAMED = 5
 
 
-def settings_of(folder: str = str(_HUB)) -> dict[str, Json]:
-    """The settings of the hub in a folder; none if there is no hub yet."""
+def settings_of(folder: str | None, given: Mapping[str, str]) -> dict[str, Json]:
+    """The settings of the hub in a folder; of a new one, those that follow from flags.
+
+    Args:
+        folder: Of the hub; None: the default one.
+        given: Values of flags by their names.
+    """
     from fedrank.engine.settings import table_of
 
-    path = HubFolder(folder).settings
-    return table_of(read_settings(path)) if path.exists() else {}
+    path = HubFolder(folder or _HUB).settings
+    if path.exists():
+        return table_of(read_settings(path))
+    if "--trial" in given or "--collect" in given:
+        return TRIAL
+    kinds = {"devices": int, "searches": float, "days": float, "epsilon": float, "participations": int}
+    with contextlib.suppress(ValueError):  # what is no number is refused by its flag
+        return dict(
+            fit_private(**{name: kind(given[f"--{name}"]) for name, kind in kinds.items() if f"--{name}" in given})
+        )
+    return {}
 
 
 def is_public(status: str, at: Address, proxies: Sequence[str]) -> bool:
@@ -47,6 +70,9 @@ def serve(
     /,
     *,
     settings: Annotated[HubSettings, Parameter(name="*")] = HubSettings(),
+    devices: int = DEVICES,
+    searches: float = SEARCHES,
+    days: float = DAYS,
     at: At = Address(),
     port: Port = 8750,
     proxies: Names = (),
@@ -54,26 +80,31 @@ def serve(
     """Be a hub: hand out the ranker, collect reports of a few bytes, improve it round by round. Ctrl-C stops it.
 
     The first start makes the hub and needs --n-features. Later ones go on where it stopped; the flags of the first are
-    kept in hub.toml.
+    kept in hub.toml. A new hub promises ε = 1 for all that a device ever sends; its rounds, the searches behind a
+    message and the step size fit the number of devices. Such rounds take days: --trial is for a look on one machine.
 
     Args:
         folder: Of the hub; made if it is not there.
         settings: The hub.
+        devices: Devices that a new hub is made for.
+        searches: Searches of a device's user a day, from which a new hub has the length of its rounds.
+        days: Days that the training of a new hub may take.
         at: Where it listens.
         proxies: Addresses of reverse proxies whose X-Forwarded-For is believed. With them, --status auto means admin.
     """
-    from fedrank.deploy.hub.announcement import linking, promise, why_silent, why_unfair
+    from fedrank.deploy.hub.announcement import linking, pace, promise, why_silent, why_unfair
     from fedrank.deploy.hub.service import Listen, run_hub
 
     home = HubFolder(folder)
     log_to_stderr()
     public = is_public(settings.status, at, proxies)
+    fit_private(devices, searches, days)  # refuses what is out of range
 
     def ready(url: str) -> None:
         print(f"hub      {url}", f"status   {url}/status", sep="\n")
         print(f"devices  enrol with the token in {home.path / 'enrolment.token'}")
         kept = read_settings(home.settings)
-        print(f"linking  {linking(kept)}", f"privacy  {promise(kept)}", sep="\n", flush=True)
+        print(f"linking  {linking(kept)}", f"privacy  {promise(kept)}", f"rounds   {pace(kept)}", sep="\n", flush=True)
         at.warn_without_tls("tokens")
         for warning in filter(None, (why_silent(kept), why_unfair(kept))):
             print(f"fedrank: warning: {warning}", file=sys.stderr)

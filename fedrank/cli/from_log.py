@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from fedrank.cli.terminal import AsJson, headline, print_json, say, table
-from fedrank.ranking.logs.read import LogFormat
+from fedrank.ranking.logs.columns import LogFormat
 
 
 def learn_from_log(

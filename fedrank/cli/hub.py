@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
+from datetime import UTC, datetime
 from pathlib import Path
 
 from cyclopts import App
 
-from fedrank.cli.terminal import AsJson, Names, Switch, print_json
-from fedrank.core.words import printable
+from fedrank.cli.terminal import AsJson, Switch, print_json
 from fedrank.deploy.hub.folder import HubFolder, Operator
+from fedrank.deploy.hub.settings import read_settings
 
 app = App(name="hub", help="Serve a hub that devices learn with, operate it, and verify its log.")
 for _name, _place, _help in (
@@ -47,10 +47,10 @@ def resume(folder: Path = _HUB, /, *, ca: Path | None = None) -> None:
 
 @app.command
 def backup(folder: Path = _HUB, /, *, out: Path) -> None:
-    """Copy a hub into a new folder that it can be served from; the hub may be running.
+    """Copy a hub into a new folder, of which restore makes a hub again; the hub may be running.
 
-    The backup is as confidential as the hub: it holds the log, the tokens and the private keys. Devices that fetch a
-    later model do not use the models of a hub that is restored from it, so make one in every round.
+    The backup is as confidential as the hub: it holds the store, the tokens and the private keys. Of a hub on
+    PostgreSQL it holds the files of the folder: pg_dump copies the database.
 
     Args:
         folder: Of the hub.
@@ -58,10 +58,23 @@ def backup(folder: Path = _HUB, /, *, out: Path) -> None:
     """
     for name in HubFolder(folder).back_up(out):
         print(out / name)
-    print(
-        "Devices that fetch a later model than this backup has will not use the models of a hub that is restored from "
-        "it: their view of the log is not in it. Keep the backup as safe as the hub's keys."
-    )
+    if read_settings(HubFolder(folder).settings).database:
+        print("The database is not in it: pg_dump --format=custom makes a copy of one moment.")
+
+
+@app.command
+def restore(backup: Path, /, *, out: Path) -> None:
+    """Make a hub of a backup, in a new folder, after the hub itself was lost.
+
+    Devices go on with it, whatever they saw since the backup: the public log says that the hub was put back, which they
+    show. Tokens of the open epochs are void. Put a database back first (pg_restore). Never serve the lost hub again.
+
+    Args:
+        backup: Folder of the backup.
+        out: The new folder, which must not exist.
+    """
+    when = HubFolder(backup).restore(out)
+    print(f"{out}: put back at {datetime.fromtimestamp(when, UTC):%Y-%m-%d %H:%M:%S} UTC, as its log says")
 
 
 @credential.command
@@ -139,28 +152,3 @@ def revoke(folder: Path, /, *, name: str, and_devices: Switch = False, ca: Path 
         print(f"{len(members):,} devices removed")
     elif members:
         print(f"{len(members):,} devices that enrolled with it go on; --and-devices removes them")
-
-
-@app.command
-def conformance(command: str, /, *, only: Names = (), as_json: AsJson = False) -> None:
-    """Check that a client keeps to the wire format: a hub plays scenes with it, right and wrong ones.
-
-    The exit status is 1 if something is wrong. What the client's program has to do stands in sdk/conformance.
-
-    Args:
-        command: The program that makes a device and searches with it, with its arguments in one text.
-        only: Names of scenes; by default all.
-    """
-    from fedrank.deploy.conformance import conformance as played
-
-    outcomes = []
-    for outcome in played(shlex.split(command), only):
-        outcomes.append(outcome)
-        if not as_json:
-            print(f"{'no ' if outcome.wrong else 'yes'}  {outcome.name}  (rules {outcome.rules})", flush=True)
-            for sentence in outcome.wrong:
-                print(f"     {printable(sentence)}")
-    if as_json:
-        print_json([outcome._asdict() for outcome in outcomes])
-    if any(outcome.wrong for outcome in outcomes):
-        raise SystemExit(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ def log(hub: str = "hub", /, *, replay: bool = True, allow_http: Switch = False,
         print(f"key      {found.key}")
         print(f"entries  {found.size}, of them {found.models} models")
         print(f"hash     {found.root.hex()}")
+        for when in found.put_back:
+            print(f"put back {datetime.fromtimestamp(when, UTC):%Y-%m-%d %H:%M:%S} UTC, from a backup")
         if found.replayed is not None:
             print(f"reports  make {found.replayed} of these models again")
         if found.note:
@@ -55,6 +58,7 @@ def witness(
     name: str | None = None,
     check: Names = (),
     peers: Names = (),
+    put_back: Names = (),
     every: float = 60.0,
     at: At = Address(),
     port: Port = 8760,
@@ -71,6 +75,8 @@ def witness(
         name: Of a new witness, such as witness.example.org/1; random if nothing is said.
         check: Addresses of hubs and other witnesses whose heads are compared with this witness's.
         peers: The same, compared again and again while it is served.
+        put_back: Public keys of logs whose hubs were put back from a backup: their next heads are cosigned, whatever
+            was before. Only after their operators said why; the head from before is printed, for you to keep.
         every: Seconds between two such comparisons.
         at: Where it listens.
         allow_http: Plain http to other machines when heads are compared.
@@ -87,6 +93,8 @@ def witness(
     with home.lock():
         home.prepare(name, logs)
         watcher, stop = Witness(home), threading.Event()
+        for one in put_back:
+            print(f"{one} begins anew after", watcher.begin_anew(one), sep="\n")
 
         def ready(url: str) -> None:
             home.write_urls({"witness": url})

@@ -174,10 +174,10 @@ def _settings_of_file(command: App, commands: tuple[str, ...], arguments: cyclop
         return
     from fedrank.cli.deploy import settings_of
 
-    source = [
-        token.value for argument in arguments if argument.field_info.name == "folder" for token in argument.tokens
-    ]
-    cyclopts.config.Dict({"hub": {"serve": settings_of(*source)}})(command, commands, arguments)
+    given = {argument.name: token.value for argument in arguments for token in argument.tokens}
+    named = [argument.name for argument in arguments if argument.field_info.name == "folder"]
+    folder = given.pop(named[0], None) if named else None
+    cyclopts.config.Dict({"hub": {"serve": settings_of(folder, given)}})(command, commands, arguments)
 
 
 app.config = (_settings_of_file,)

@@ -41,6 +41,7 @@ NEW_NAMES = {
     "data clicks fit --model": "data clicks fit --models",
     "export --silo": "export --party",
     "hub relay --seconds": "hub relay --batch-seconds",
+    "hub serve --relay": "hub serve --collect",
     "hub simulate --out": "hub simulate --keep",
     "hub simulate --relay": "hub simulate --through",
     "hub simulate --share": "hub simulate --own-queries",

@@ -27,7 +27,6 @@ def ask(
     asker: Path = Path("asker.toml"),
     k: int = 10,
     open: int = 0,
-    model: Path | None = None,
     reach: Reached = Reach(),
     as_json: AsJson = False,
 ) -> None:
@@ -39,28 +38,21 @@ def ask(
         asker: File with your name and your tokens, one an owner.
         k: Most documents.
         open: Also print the document at this place, 1 being the best.
-        model: A hub's model file, which puts the hits in order; the federation's file has a table [ranking].
         reach: How the broker is reached.
     """
     from fedrank.deploy.search.federation import Federation
 
     if not query:
         raise ConfigError("say what to search for: fedrank search ask words of a query")
-    ranker = None
-    if model is not None:
-        from fedrank.deploy.search.learning import ranker_of
-
-        ranker = ranker_of(model)
-    asked = Federation(federation, asker, **vars(reach), ranker=ranker)
+    asked = Federation(federation, asker, **vars(reach))
     answer = asked.search(" ".join(query), k)
     if not 0 <= open <= len(answer.hits):
         raise ConfigError(f"there is no hit {open}; {len(answer.hits)} were found.")
     document = asked.fetch(answer.hits[open - 1]) if open else None
     if as_json:
-        found: dict[str, Any] = dataclasses.asdict(dataclasses.replace(answer, order=None))
-        del found["order"]
+        found: dict[str, Any] = dataclasses.asdict(answer)
         if document:
-            found["document"] = {"title": document[0], "body": document[1]}
+            found["document"] = document._asdict()
         print_json(found)
         return
     width = max((len(hit.owner) for hit in answer.hits), default=0)
@@ -77,8 +69,14 @@ def ask(
             "federation's statistics; see fedrank search statistics",
             file=sys.stderr,
         )
+    if answer.left_out_cosines:
+        print(
+            f"fedrank: {', '.join(answer.left_out_cosines)}: cosines that no encoder gives were left out",
+            file=sys.stderr,
+        )
     if document:
-        print(f"\n{printable(document[0])}\n\n{printable(document[1], lines=True)}")
+        about = " · ".join(filter(None, map(document.about.get, ("date", "author", "path"))))
+        print(f"\n{printable(document.title)}\n{printable(about)}\n\n{printable(document.body, lines=True)}")
 
 
 @owner.command
@@ -101,7 +99,8 @@ def serve(
 
     Args:
         folder: Of the owner; made if it is not there.
-        documents: Documents to add at the start: a folder of .txt and .md files, or a .jsonl file.
+        documents: Folder or file that the index follows: text, Markdown, HTML, PDF, DOCX, mail, CSV, JSON lines. What
+            is added, changed or removed there is so in the index, half a minute later.
         federation: The federation's file, so that the owner takes part in its statistics.
         at: Where it listens.
         reveals: What stands beside a hit: its title (title), its title or the beginning of its text (beginning), or
@@ -176,11 +175,6 @@ def portal(
     at: At = Address(),
     port: Port = 8770,
     names: Names = (),
-    enrolment: Path | None = None,
-    learning: Path = Path("learning"),
-    devices: int = 8,
-    most_epsilon: float = 4.0,
-    lifetime_epsilon: float = 8.0,
     reach: Reached = Reach(),
 ) -> None:
     """Serve a search page and a REST interface for your own people, who all ask in the asker's name. Ctrl-C stops it.
@@ -191,48 +185,19 @@ def portal(
         at: Where it listens.
         names: Host names by which browsers call it, such as that of the proxy in front of it; beside localhost, the
             host above and numeric addresses, which always are. Requests under other names are refused.
-        enrolment: File with the enrolment token of the hub that the federation's file names, to learn from clicks:
-            whoever opens a document has clicked on it.
-        learning: Folder of the devices that learn.
-        devices: Devices that learn, and so lists that are looked at at once.
-        most_epsilon: Largest ε of a message, and so of a search, that these devices agree to.
-        lifetime_epsilon: Largest sum of a device's messages; inf if no person's device is behind it.
-        reach: How broker and hub are reached.
+        reach: How the broker is reached.
     """
-    from fedrank.deploy.search.federation import Federation, read_asker, read_federation
+    from fedrank.deploy.search.federation import Federation
     from fedrank.deploy.search.portal import PortalApp
 
     log_to_stderr()
-    file, ranker = read_federation(federation), None
-    if enrolment is not None:
-        if file.ranking is None or not file.ranking.hub:
-            raise ConfigError(f'{federation}: names no hub to learn at; put hub = "https://…" under [ranking].')
-        from fedrank.deploy.folder import read_token
-        from fedrank.deploy.search.learning import LearningRanker
-
-        ranker = LearningRanker(
-            file.ranking.hub,
-            read_token(enrolment, 8),
-            learning,
-            devices=devices,
-            most_epsilon=most_epsilon,
-            most_search_epsilon=most_epsilon,
-            lifetime_epsilon=lifetime_epsilon,
-            **vars(reach),
-        )
-    page = PortalApp(Federation(file, read_asker(asker), **vars(reach), ranker=ranker), [at.host, *names])
+    page = PortalApp(Federation(federation, asker, **vars(reach)), [at.host, *names])
 
     def ready(url: str) -> None:
         print(f"portal  {url}", flush=True)
         at.warn_without_tls("queries and documents")
-        if ranker is not None:
-            ranker.start()
 
-    try:
-        at.serve(page, port, ready)
-    finally:
-        if ranker is not None:
-            ranker.close()
+    at.serve(page, port, ready)
 
 
 @owner.command
@@ -300,12 +265,22 @@ def add(folder: Path, documents: Path, /) -> None:
 
     Args:
         folder: Of the owner.
-        documents: A folder of .txt and .md files, or a .jsonl file.
+        documents: A file, or a folder: text, Markdown, HTML, PDF, DOCX, mail, CSV, JSON lines.
     """
     from fedrank.deploy.search.service import Operator
 
-    count, total = Operator(folder).add(documents)
+    problems: list[str] = []
+    count, total = Operator(folder).add(documents, problems)
     print(f"{count} documents were added; there are {total}.")
+    _print_problems(problems)
+
+
+def _print_problems(problems: list[str]) -> None:
+    """Name what was left out, the first twenty lines of it."""
+    if problems:
+        print(
+            f"{len(problems)} left out:", *(f"  {printable(line)}" for line in problems[:20]), sep="\n", file=sys.stderr
+        )
 
 
 @owner.command
@@ -338,6 +313,7 @@ def status(folder: Path, /, *, as_json: AsJson = False) -> None:
     print(f"documents   {found['documents']}", f"statistics  {found['statistics']}", sep="\n")
     if found["note"]:
         print(f"note        {found['note']}")
+    _print_problems(found["left_out"])
     for release in found["releases"]:
         print(f"release     ε = {release['epsilon']:g} a document, of {release['documents']} documents")
     for asker in found["askers"]:

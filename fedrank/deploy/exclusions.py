@@ -38,7 +38,7 @@ def _case(words: str, holds: Callable[[Any], Any]) -> Case:
     return Case(words, lambda settings: bool(holds(settings)))
 
 
-#: All of them. Terms have no ``relay``.
+#: All of them. Terms have no ``collect``.
 EXCLUSIONS: tuple[Exclusion, ...] = (
     Exclusion(
         _case("batch", lambda s: s.batch),
@@ -49,7 +49,7 @@ EXCLUSIONS: tuple[Exclusion, ...] = (
         _case("checks", lambda s: s.checks),
         (
             _case("mechanism = laplace", lambda s: s.mechanism == "laplace"),
-            _case("relay", lambda s: getattr(s, "relay", False)),
+            _case("collect", lambda s: getattr(s, "collect", False)),
         ),
         "a check is a privatised difference of the hub's newest and its best model: there is none with the noise of "
         "sums, and a hub that collects for a coordinator has no best model",

@@ -55,7 +55,7 @@ class NodeSettings:
             but with its own texts an infinite one only if this setting is ``inf``.
         most_setups: Number of times that a silo with its own texts may hand out sketches, in all runs together
             that use this ``state_dir``; ε is spent each time.
-        gateway: URL of a hub that relays, whose real devices answer instead of simulated ones.
+        gateway: URL of a hub that collects, whose real devices answer instead of simulated ones.
         gateway_token: File with that hub's admin token.
         gateway_seconds: Seconds after which a round of that hub is closed with the reports that have come.
 

@@ -1,4 +1,4 @@
-// A driver of the JavaScript SDK for `fedrank hub conformance`; the README says what a driver does. Argument: the bundle.
+// A driver of the JavaScript SDK for `sdk/conformance/scenes.py`; the README says what a driver does. Argument: the bundle.
 // What lasts is one JSON file, for want of IndexedDB.
 
 import { existsSync, readFileSync, writeFileSync } from "node:fs";

@@ -1,4 +1,4 @@
-"""A driver of the Python SDK for `fedrank hub conformance`; the README says what a driver does."""
+"""A driver of the Python SDK for `sdk/conformance/scenes.py`; the README says what a driver does."""
 
 import json
 import os

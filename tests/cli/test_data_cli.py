@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from fedrank.cli.data import app
-from fedrank.core.errors import FormatError, MissingDataError, UnknownNameError
+from fedrank.core.errors import DataError, FormatError, MissingDataError, UnknownNameError
+from fedrank.ranking.logs.learn import learn_from_log
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +89,22 @@ def test_check_names_file_and_line(capsys, files):
     (files / "test.txt").write_text("1 qid:3 1:-4 2:7\n1 qid:3 1:nan\n")
     with pytest.raises(FormatError, match=r"test.txt:2: the value of feature 1"):
         run(capsys, "check", str(files))
+
+
+def test_check_of_a_click_log_says_what_is_in_it_and_refuses_as_learning_does(capsys, tmp_path):
+    log, bad = tmp_path / "log.csv", tmp_path / "bad.csv"
+    lines = ["session,query,document,position,click,x", "1,q,a,1,1,.1", "1,q,b,2,0,.2", "2,q,b,1,0,.2", "2,q,a,2,1,.1"]
+    log.write_text("\n".join([*lines, "3,r,a,1,0,.3", "4,r,a,1,yes,.3"]) + "\n")
+    found = json.loads(run(capsys, "check", str(log), "--json"))
+    assert [found[name] for name in ("kind", "sessions", "queries", "results shown", "clicks")] == ["log", 4, 2, 6, 3]
+    assert (found["pairs of query and document"], found["pairs at several positions"]) == (3, 2)
+    assert found["feature_names"] == ["x"]
+    bad.write_text("query,document,position,click\nq,a,1,maybe\n")
+    with pytest.raises(DataError) as refused:
+        run(capsys, "check", str(bad))
+    with pytest.raises(DataError) as same:
+        learn_from_log(bad)
+    assert str(refused.value) == str(same.value)
 
 
 def test_the_module_is_quick_to_import():

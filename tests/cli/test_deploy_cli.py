@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+from hubs import trial_settings
 
 from fedrank.cli import deploy
 from fedrank.cli.main import call
@@ -36,6 +37,7 @@ def test_a_hub_and_a_fleet_learn_together(tmp_path):
         "hub",
         "serve",
         home.path,
+        "--trial",
         "--n-features",
         46,
         "--cohort",
@@ -84,7 +86,7 @@ def test_a_hub_and_a_fleet_learn_together(tmp_path):
 
 def test_a_replay_says_what_it_found(tmp_path, capsys):
     home = HubFolder(tmp_path / "hub")
-    home.prepare(HubSettings(n_features=5, cohort=2))
+    home.prepare(trial_settings(n_features=5, cohort=2))
     assert call(["hub", "replay", str(home.path), "--json", "--out", str(tmp_path / "model.safetensors")]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["rounds"], found["reports"], found["proven"], found["weights"]) == (0, 0, None, [0.0] * 5)
@@ -123,7 +125,7 @@ def test_the_flags_of_the_first_start_are_kept(tmp_path, capsys):
     folder = str(tmp_path / "hub")
     with socket.create_server(("127.0.0.1", 0)) as taken:  # so that the command ends
         port = ["--port", str(taken.getsockname()[1])]
-        assert call(["hub", "serve", folder, "--n-features", "5", "--cohort", "7", *port]) == 1
+        assert call(["hub", "serve", folder, "--trial", "--n-features", "5", "--cohort", "7", *port]) == 1
         assert call(["hub", "serve", folder, "--deadline", "60", *port]) == 1
         settings = HubFolder(folder).open()[0]
         assert (settings.n_features, settings.cohort, settings.deadline) == (5, 7, 60.0)
@@ -132,6 +134,34 @@ def test_the_flags_of_the_first_start_are_kept(tmp_path, capsys):
         assert "sigma cannot be changed" in capsys.readouterr().err
         assert call(["hub", "serve", folder, "--cohort", "100", *port]) == 1
         assert HubFolder(folder).open()[0].cohort == 100  # a default can be gone back to
+
+
+def test_a_new_hub_is_private_and_what_is_not_said_fits_the_number_of_devices(tmp_path, capsys):
+    """Divisions of all messages as the schedule of runs has them; a round as long as its searches take."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # so that the command ends
+        port = ["--port", str(taken.getsockname()[1])]
+        for name, flags in {
+            "default": (),
+            "few": ("--devices", "50"),
+            "busy": ("--devices", "1000000", "--searches", "10", "--participations", "2", "--epsilon", "0.5"),
+        }.items():
+            assert call(["hub", "serve", str(tmp_path / name), "--n-features", "5", *flags, *port]) == 1
+    read = {name: HubFolder(tmp_path / name).open()[0] for name in ("default", "few", "busy")}
+    for one, devices, searches, messages in (
+        (read["default"], 200_000, 3.0, 200_000),
+        (read["few"], 50, 3.0, 50),
+        (read["busy"], 1_000_000, 10.0, 2_000_000),
+    ):
+        terms = one.terms()
+        assert terms.epsilon_life == 1.0 and terms.piecewise is not None and terms.interleaved and terms.log
+        assert terms.tokens == 1 and terms.drawn_seeds and terms.checks == 0.1 and not one.trial
+        learning = one.rounds - 1  # in the first round tokens are sold
+        assert learning * one.cohort <= messages < learning * (one.cohort + 1)
+        assert one.learning_rate == pytest.approx(0.4 / learning)
+        assert devices * one.due == pytest.approx(messages / learning)
+        assert one.round_seconds == one.deadline == pytest.approx(86_400 * one.interactions / searches)
+        assert learning * (one.interactions - 1) <= 365 * searches  # a year, but for whole searches
+    assert read["default"] == HubSettings(n_features=5, log=read["default"].log)
 
 
 def test_a_fleet_without_a_hub_says_so(tmp_path, capsys):

@@ -8,11 +8,11 @@ import time
 import zipfile
 
 import pytest
+from hubs import trial_settings
 from releases import ROOT, Environment, build, chosen_python
 
 from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.settings import HubSettings
 
 #: Largest installation, NumPy included, in megabytes without bytecode.
 MOST_MEGABYTES = 60
@@ -97,7 +97,7 @@ def test_a_device_in_an_empty_environment_takes_part_in_a_round(wheel, which, tm
     place = Environment(python, tmp_path / "device", table)
     assert place.install(str(wheel), "fedrank-device", "--no-compile") <= MOST_MEGABYTES
     home = HubFolder(tmp_path / "hub")
-    settings = HubSettings(n_features=5, cohort=1, least=1, deadline=0.0, rounds=1)
+    settings = trial_settings(n_features=5, cohort=1, least=1, deadline=0.0, rounds=1)
     home.prepare(settings)
     serve = [sys.executable, "-m", "fedrank", "hub", "serve", str(home.path), "--port", "0"]
     hub = subprocess.Popen(serve, stdout=subprocess.DEVNULL)

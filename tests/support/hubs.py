@@ -7,15 +7,20 @@ import numpy as np
 
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.hub import Hub
-from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.settings import TRIAL, HubSettings
 
 SETTINGS = dict(n_features=5, cohort=4, least=1, deadline=0.0, mechanism="randomised-response")
+
+
+def trial_settings(**settings) -> HubSettings:
+    """Settings of a hub whose devices report in every round, and under their own tokens."""
+    return HubSettings(**{**TRIAL, **settings})
 
 
 def make(folder, **settings) -> HubFolder:
     """A new hub's folder."""
     home = HubFolder(folder)
-    home.prepare(HubSettings(**{**SETTINGS, **settings}))
+    home.prepare(trial_settings(**{**SETTINGS, **settings}))
     return home
 
 

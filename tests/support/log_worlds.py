@@ -7,17 +7,17 @@ from base64 import b64encode
 
 import numpy as np
 from fake_hub import ANYTHING
+from hubs import trial_settings
 
 from fedrank.deploy.device import Device
 from fedrank.deploy.device.connection import HubClient
 from fedrank.deploy.http.client import response_of
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.service import hub_app
-from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.log.note import LOG, Checkpoint, Signer, origin_of
 from fedrank.deploy.log.proof import Answer
 from fedrank.deploy.log.submission import body_of
-from fedrank.deploy.log.tree import Grown, leaf_hash
+from fedrank.deploy.log.tree import Grown, grown, leaf_hash
 from fedrank.deploy.log.witness import Witness, WitnessFolder
 
 SETTINGS = dict(
@@ -36,8 +36,16 @@ class LocalHub:
 
     def __init__(self, folder, **settings):
         self.home = HubFolder(folder)
-        self.home.prepare(HubSettings(**{**SETTINGS, **settings}))
+        self.home.prepare(trial_settings(**{**SETTINGS, **settings}))
         self.enrolment = self.home.token("enrolment")
+
+    @classmethod
+    def of(cls, folder):
+        """The hub of a folder that is there."""
+        made = cls.__new__(cls)
+        made.home = HubFolder(folder)
+        made.enrolment = made.home.token("enrolment")
+        return made
 
     def __enter__(self):
         self.hub, self.app = hub_app(self.home)
@@ -157,6 +165,19 @@ def log_answer(entries, signer, size=None):
     head = Checkpoint.of(signer.key.name, tree.size if size is None else size, tree.root())
     note = head.with_lines(signer.line(head))
     return Answer(head, (), tuple(entries), note=note), note
+
+
+class Entries:
+    """The nodes of the tree over entries."""
+
+    def __init__(self, entries):
+        self._nodes = {}
+        for number, entry in enumerate(entries):
+            for level, at, hash_ in grown(self.node, number, leaf_hash(entry)):
+                self._nodes[level, at] = hash_
+
+    def node(self, level, number):
+        return self._nodes[level, number]
 
 
 def entries_of(hub):

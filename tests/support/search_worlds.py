@@ -45,7 +45,7 @@ def owner(folder, rows=(), *, federation=None, settings=None, port=0):
 
 
 @contextlib.contextmanager
-def search_world(folder, texts=TEXTS, settings=None, **options):
+def search_world(folder, texts=TEXTS, settings=None, languages=("english",), **options):
     """All of it; gives the asker's side, the owners' folders, and the federation."""
     with contextlib.ExitStack() as stack:
         homes = {name: OwnerFolder(folder / name) for name in texts}
@@ -53,13 +53,13 @@ def search_world(folder, texts=TEXTS, settings=None, **options):
             home.prepare(settings or OwnerSettings())
         cards = tuple(OwnerCard(name, home.public_key(), "http://127.0.0.1:9") for name, home in homes.items())
         path = folder / "federation.toml"
-        write_federation(path, FederationFile("test", cards, "http://127.0.0.1:9"))
+        write_federation(path, FederationFile("test", cards, "http://127.0.0.1:9", languages=languages))
         served = []
         for name, rows in texts.items():
             _, server = stack.enter_context(owner(folder / name, rows, federation=path, settings=settings))
             served.append(OwnerCard(name, homes[name].public_key(), server.url))
         broker = stack.enter_context(ThreadedServer(BrokerApp(FederationFile("test", tuple(served)), **options)))
-        file = FederationFile("test", tuple(served), broker.url)
+        file = FederationFile("test", tuple(served), broker.url, languages=languages)
         tokens = {}
         for name, home in homes.items():
             askers = home.askers()
@@ -71,5 +71,15 @@ def search_world(folder, texts=TEXTS, settings=None, **options):
 def write_federation(path, file):
     """The federation as a file."""
     rows = [f'[[owners]]\nname = "{c.name}"\nkey = "{c.key}"\nurl = "{c.url}"' for c in file.owners]
-    path.write_text("\n".join([f'name = "{file.name}"', f'broker = "{file.broker}"', *rows]), encoding="utf-8")
+    path.write_text(
+        "\n".join(
+            [
+                f'name = "{file.name}"',
+                f'broker = "{file.broker}"',
+                f"analyser = {{ languages = {[*file.languages]} }}",
+                *rows,
+            ]
+        ),
+        encoding="utf-8",
+    )
     return path

@@ -23,7 +23,7 @@ from fedrank.deploy.http.routes import NO_SNIFF, NO_STORE, HttpRequest, HttpResp
 from fedrank.deploy.hub.app import HubApp
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.service import hub_app
-from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.settings import TRIAL, HubSettings
 
 _NAMES = """
 argparse array ast asyncio base64 bisect builtins bz2 calendar cmath codecs collections colorsys configparser
@@ -114,7 +114,7 @@ FEATURES = 10
 
 def demo_settings() -> HubSettings:
     """Settings of the demo's hub: one search a report, ε = 0.5 each, twelve in a life; rounds of eight seconds."""
-    return HubSettings(
+    values: dict[str, Any] = dict(
         n_features=FEATURES,
         epsilon=0.5,
         interactions=1,
@@ -126,6 +126,7 @@ def demo_settings() -> HubSettings:
         deadline=60.0,
         least=20,
     )
+    return HubSettings(**{**TRIAL, **values})
 
 
 def demo_app(home: HubFolder) -> HubApp:

@@ -339,6 +339,9 @@ class Device:
                 "opted_out": self._memory.out,
                 "silent": self._memory.silence(),
                 "lasting": self._memory.outbox.lasting,
+                "put_back": []
+                if self._memory.terms is None
+                else [when for when, *_ in self._conversation.prover.recoveries(self._memory.terms)],
                 "discarded": {"interactions": count("lost_interactions") or 0, "messages": count("lost_messages") or 0},
             }
 

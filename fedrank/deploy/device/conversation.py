@@ -6,8 +6,9 @@ import contextlib
 import json
 import logging
 import sqlite3
+import time
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fedrank.deploy.device.connection import (
     CHANCE,
@@ -79,9 +80,12 @@ class Prover:
     def _check_head(self, terms: Terms) -> Head | str | Refusal:
         """The newest head, which is kept; or why there is none."""
         try:
-            head = self._newest(terms, self.seen(terms))
+            seen = self.seen(terms)
+            head = self._newest(terms, seen)
             if isinstance(head, Head):
                 self._keep(terms, head)
+                if seen is not None and head.recovered > seen.recovered:
+                    self._go_back(terms, seen, head)
             return head
         except UnprovenError as error:
             if error.conflict is not None:
@@ -127,8 +131,26 @@ class Prover:
         outbox = self._memory.outbox
         with self._memory.lock, outbox.transaction():
             kept = outbox.get(_name("head", terms))  # another process may have seen a newer one
-            if kept is None or Head.from_json(kept).size <= head.size:
+            before = None if kept is None else Head.from_json(kept)
+            if before is None or (before.recovered, before.size) <= (head.recovered, head.size):
                 outbox.put(**{_name("head", terms): head.as_json()})
+
+    def _go_back(self, terms: Terms, seen: Head, head: Head) -> None:
+        """Go on with a log that was put back from a backup: keep both heads, and forget tokens, which are void."""
+        with self._memory.lock:
+            found = self.recoveries(terms)
+            if all(when != head.recovered for when, *_ in found):
+                kept = [*found, [head.recovered, seen.note, head.note]][-_MOST_CONFLICTS:]
+                self._memory.outbox.put(**{_name("recoveries", terms): json.dumps(kept)})
+            if terms.tokens:
+                Wallet(self._memory.outbox).forget(terms.hub, 1 << 32)
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(min(head.recovered, 1 << 37)))
+        self._memory.complain(f"the hub was put back from a backup at {when}, as its log says")
+
+    def recoveries(self, terms: Terms) -> list[list[Any]]:
+        """Times at which the hub was put back from a backup, with the heads that this device saw before and after."""
+        kept = self._memory.outbox.get(_name("recoveries", terms))
+        return json.loads(kept) if kept else []
 
     def _keep_conflict(self, terms: Terms, conflict: tuple[str, str]) -> None:
         with self._memory.lock:
@@ -307,10 +329,6 @@ class Conversation:
                 epoch, held = now + 1, wallet.find(terms.hub, now + 1)
                 if sale.epoch != epoch or (held is not None and held.pending is None):
                     return None
-                if held is not None and held.offer != sale.offer:
-                    why = f"the hub changed the key of the tokens of epoch {epoch}; none is bought"
-                    self._memory.complain(why)
-                    return self._later(State.RETRY, why, LONGEST_WAIT)
                 # At a random moment, so that nothing follows from when.
                 if held is None and CHANCE.random() >= _AHEAD:
                     return None
@@ -324,6 +342,11 @@ class Conversation:
             if self.prover.told:  # with its own token beside the size, the hub would know whose size it was
                 return None
             with self._memory.lock:
+                held = wallet.find(terms.hub, epoch)  # unless the log says that what was drawn is void
+                if held is not None and held.offer != sale.offer:
+                    why = f"the hub changed the key of the tokens of epoch {epoch}; none is bought"
+                    self._memory.complain(why)
+                    return self._later(State.RETRY, why, LONGEST_WAIT)
                 asked = wallet.draw(terms.hub, epoch, sale.offer)
             if asked is None:
                 return None

@@ -1,6 +1,6 @@
 """The client application of Flower: ``clientapp = "fedrank.deploy.flower.client_app:app"`` in a ``pyproject.toml``.
 
-A node may answer for real devices, which a hub beside it asks: one that relays (``fedrank hub serve --relay``). It gets
+A node may answer for real devices, which a hub beside it asks: one that collects (``hub serve --collect``). It gets
 the round's request, its devices report as they do to any hub, and when the round has closed there, the node collects
 their messages and sends them on. The hub's rounds close by its own count or deadline; what comes later is too late for
 this round.
@@ -186,13 +186,13 @@ class Gateway:
         """The terms that the hub's devices agreed to.
 
         Raises:
-            RunError: The token is wrong, or the hub does not relay.
+            RunError: The token is wrong, or the hub does not collect.
         """
         code, body = self("GET", "/v1/admin/terms")
         if code != 200:
             raise RunError(
                 f"{self._hub.url}: refused the gateway's node with {code}. Is gateway-token its admin.token, was it "
-                "made with --relay?"
+                "made with --collect?"
             )
         return Terms.from_json(body)
 

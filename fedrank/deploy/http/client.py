@@ -69,6 +69,7 @@ class HttpClient:
 
     Attributes:
         url: The address in its normal form.
+        tls: Certificates that are trusted; None: plain http.
 
     Raises:
         ConfigError: The address cannot work, is plain http to another machine, or a file cannot be read.
@@ -104,14 +105,14 @@ class HttpClient:
         self._port = port or (443 if self._secure else 80)
         self._path = parts.path.rstrip("/")
         self.url = f"{parts.scheme}://{host}:{self._port}{self._path}"
-        self._tls: ssl.SSLContext | None = None
+        self.tls: ssl.SSLContext | None = None
         self._pinned: bytes | None = None
         if self._secure and pinned is not None:
-            self._pinned, self._tls = _certificate(pinned), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE  # compared byte by byte instead
+            self._pinned, self.tls = _certificate(pinned), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            self.tls.check_hostname, self.tls.verify_mode = False, ssl.CERT_NONE  # compared byte by byte instead
         elif self._secure:
             try:
-                self._tls = ssl.create_default_context(cafile=None if ca is None else os.fspath(ca))
+                self.tls = ssl.create_default_context(cafile=None if ca is None else os.fspath(ca))
             except OSError as error:
                 raise ConfigError(f"ca {os.fspath(ca or '')}: no certificates can be read there ({error}).") from error
 
@@ -146,10 +147,10 @@ class HttpClient:
         return {**shown, **({"If-None-Match": etag} if etag else {})}
 
     def _connection(self) -> http.client.HTTPConnection:
-        if self._tls is None:
+        if self.tls is None:
             made = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
         else:
-            made = _TlsConnection(self._host, self._port, timeout=self._timeout, context=self._tls)
+            made = _TlsConnection(self._host, self._port, timeout=self._timeout, context=self.tls)
             made.pinned = self._pinned
         made.response_class = self._response_within_deadline  # type: ignore[assignment] - called like the class
         return made

@@ -234,6 +234,7 @@ class Guard:
         self.codes = Rate(enrolments_per_minute, enrolment_burst, clock)
         at_once = max(1, int(min(network_enrolments_per_minute, 1e6)))
         self._network_enrolment = Rate(network_enrolments_per_minute, at_once, clock)
+        self._flooded: int | None = None  # when the limit of all together last refused an enrolment
 
     def enrolment_wait(self, address: str | None) -> float:
         """Take one enrolment; returns 0.0, or the seconds until one is allowed, and then nothing is taken.
@@ -243,10 +244,19 @@ class Guard:
         """
         network = None if address is None else limited_network(address, _IPV4_ENROLMENT_BITS, _IPV6_ENROLMENT_BITS)
         seconds = 0.0 if network is None else self._network_enrolment.wait(network, take=False)
-        seconds = seconds or self._enrolment.wait(None)
-        if network is not None and not seconds:
+        if seconds:
+            return seconds
+        seconds = self._enrolment.wait(None)
+        if seconds:
+            self._flooded = self.clock()
+        elif network is not None:
             self._network_enrolment.wait(network)
         return seconds
+
+    @property
+    def is_flooded(self) -> bool:
+        """True if the limit of all enrolments together kept a newcomer out within the last minute."""
+        return self._flooded is not None and self.clock() - self._flooded < 60e9
 
 
 class BodyError(Exception):

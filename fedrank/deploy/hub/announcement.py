@@ -5,20 +5,40 @@ from __future__ import annotations
 import math
 
 from fedrank.deploy.hub.settings import PIECEWISE_EPSILON, HubSettings
+from fedrank.deploy.hub.status import JOINT, clock
 from fedrank.privacy.caps import LIFETIME_EPSILON, MOST_EPSILON, MOST_SEARCH_EPSILON
 
 
 def why_unfair(settings: HubSettings) -> str:
-    """A warning if the first reports fill a round; empty if they do not.
+    """A warning if the hub is a trial, or the first reports fill a round; empty if neither is so.
 
     Wherever the hub listens: a proxy may be in front, on this machine too, and the hub need not be told of it.
     """
-    if settings.round_seconds or settings.relay:
+    if settings.trial:
+        return (
+            "a trial, for devices of one machine without people in front of them: for people make a hub in another "
+            "folder, without --trial"
+        )
+    if settings.round_seconds or settings.collect:
         return ""
     return (
-        "round_seconds is 0, which is for trials: the first reports fill a round, so that whoever is fastest decides; "
-        "set it to what a slow device needs"
+        "round_seconds is 0: the first reports fill a round, so that whoever is fastest decides; set it to what a slow "
+        "device needs"
     )
+
+
+def pace(settings: HubSettings) -> str:
+    """A sentence on rounds: how many, how long, and of how many reports."""
+    number = f"{settings.rounds:,}, each" if settings.rounds else "without end, each"
+    shortest, longest = (clock(seconds).replace(JOINT, " ") for seconds in (settings.round_seconds, settings.deadline))
+    if settings.round_seconds == settings.deadline:
+        open_for = f"open for {shortest}"
+    else:
+        open_for = f"open until {settings.cohort:,} reports have come"
+        open_for += f", at least {shortest}" if settings.round_seconds else ""
+        open_for += f", at most {longest}" if settings.deadline else ""
+    first = "; in the first tokens are sold, and nothing is learnt" if settings.tokens else ""
+    return f"{number} {open_for}, of {settings.interactions:,} searches a report{first}"
 
 
 def why_silent(settings: HubSettings) -> str:

@@ -313,7 +313,10 @@ class HubApp(HttpApp):
 
     async def _healthz(self, request: HttpRequest) -> HttpResponse:
         if self._hub.healthy:  # a full hub goes on serving the devices that it has
-            return json_response(200, {"status": "ok", **({"enrolment": "full"} if self._hub.full else {})})
+            refuses = (
+                {"enrolment": "full"} if self._hub.full else {"enrolment": "flooded"} if self._guard.is_flooded else {}
+            )
+            return json_response(200, {"status": "ok", **refuses})
         return json_response(503, {"status": "unavailable"}, (b"retry-after", b"5"), reason="unavailable")
 
     async def _livez(self, request: HttpRequest) -> HttpResponse:
@@ -341,7 +344,7 @@ class HubApp(HttpApp):
         self._hub.look()  # for the next time
         status = self._hub.status()
         models = {**status["bytes"], "models": self.counters.payload[self._down]}
-        return {**status, "bytes": models, "healthy": self._hub.healthy}
+        return {**status, "bytes": models, "healthy": self._hub.healthy, "flooded": self._guard.is_flooded}
 
 
 def _cache(make: Callable[[], HttpResponse]) -> Callable[[HttpRequest], Awaitable[HttpResponse]]:

@@ -20,7 +20,7 @@ from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.deploy.draws import turn
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.learning import Learning, learnable, rebuild
+from fedrank.deploy.hub.learning import Learning, learnable, protocol_of, rebuild
 from fedrank.deploy.hub.settings import HubSettings, fingerprint
 from fedrank.deploy.hub.store import States, Store
 from fedrank.deploy.log.note import Key, log_key
@@ -28,6 +28,7 @@ from fedrank.deploy.log.proof import LARGEST, Answer
 from fedrank.deploy.log.tree import (
     BEACON,
     MODEL,
+    RECOVERY,
     REPORTS,
     TERMS,
     Grown,
@@ -97,9 +98,11 @@ def replay_log(folder: str | os.PathLike[str], *, without: Iterable[int] = (), u
     """
     home, away = HubFolder(folder), frozenset(without)
     settings, store = home.open(read_only=True)
-    if settings.relay:
+    if settings.collect:
         store.close()
-        raise RunError(f"{home.path}: this hub relays, it does not learn; replay its coordinator's rounds.")
+        raise RunError(
+            f"{home.path}: this hub collects for a coordinator, it does not learn; replay its coordinator's rounds."
+        )
     try:
         return _replay(home, settings, store, away, until)
     finally:
@@ -116,7 +119,7 @@ def _replay(home: HubFolder, settings: HubSettings, store: Store, away: frozense
     unknown = away - set(store.reports_of_devices())
     if unknown:
         raise ConfigError(f"{store.path}: device {min(unknown)} has no report in the log; nothing to leave out.")
-    learning = Learning(settings.protocol())
+    learning = Learning(protocol_of(settings, store))
     counts = {"reports": 0, "left": 0, "models": 0, "alike": 0}
     terms = settings.terms(store.name)
     returns = {halt.round: halt.best for halt in store.halts() if halt.round <= len(rows)}
@@ -198,6 +201,7 @@ class Audited:
         note: Signed head; empty for a folder, where none is kept.
         wrong: What is wrong, in words; empty if nothing is.
         replayed: Models that the reports make and that are the log's, in order; None: reports were not looked at.
+        put_back: When the hub was put back from a backup, in seconds since 1970.
     """
 
     key: Key
@@ -207,6 +211,7 @@ class Audited:
     note: str = ""
     wrong: list[str] = field(default_factory=list)
     replayed: int | None = None
+    put_back: tuple[int, ...] = ()
 
 
 def audit_folder(folder: Path, *, replay: bool = True) -> Audited:
@@ -236,12 +241,13 @@ def audit_folder(folder: Path, *, replay: bool = True) -> Audited:
     finally:
         store.close()
     models, replayed = [hash_of(entry[1:]) for entry in entries if entry[:1] == bytes([MODEL])], None
-    if replay and not settings.relay:
+    if replay and not settings.collect:
         made = replay_log(folder).handed_out
         replayed = sum(one == other for one, other in zip(made, models, strict=False))
         if replayed < min(len(made), len(models)) or len(models) < len(made):
             wrong.append(f"{replayed} of {len(made)} models that the reports make are in the log, in their order")
-    return Audited(log_key(terms.hub, terms.log), size, tree.root(), len(models), "", wrong, replayed)
+    key = log_key(terms.hub, terms.log)
+    return Audited(key, size, tree.root(), len(models), "", wrong, replayed, _times_put_back(entries))
 
 
 def _wrong_draws(entries: list[bytes], store: Store, terms: Terms) -> list[str]:
@@ -289,7 +295,12 @@ def audit_hub(client: HttpClient) -> Audited:
     if (tree.size, tree.root()) != (answer.checkpoint.size, answer.checkpoint.root):
         wrong.append("the head is not that of the entries")
     models = sum(entry[:1] == bytes([MODEL]) for entry in entries)
-    return Audited(key, answer.checkpoint.size, tree.root(), models, answer.note, wrong)
+    put_back = _times_put_back(entries)
+    return Audited(key, answer.checkpoint.size, tree.root(), models, answer.note, wrong, put_back=put_back)
+
+
+def _times_put_back(entries: list[bytes]) -> tuple[int, ...]:
+    return tuple(int.from_bytes(entry[1:], "big") for entry in entries if entry[0] == RECOVERY)
 
 
 def _answer(client: HttpClient, path: str) -> Answer:
@@ -322,6 +333,7 @@ def as_json(found: Audited) -> dict[str, object]:
         "root": found.root.hex(),
         "models": found.models,
         "replayed": found.replayed,
+        "put_back": list(found.put_back),
         "checkpoint": found.note,
         "wrong": found.wrong,
     }

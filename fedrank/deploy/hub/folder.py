@@ -22,7 +22,11 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
+
+import numpy as np
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.database import copy_database, sync_folder
@@ -179,7 +183,8 @@ class HubFolder(ServedFolder):
             self._place(wanted),
             name=hub,
             settings=json.dumps(fingerprint(wanted, hub)),
-            relay=wanted.relay,
+            collect=wanted.collect,
+            start=_start_weights(wanted),
             terms=b"" if wanted.log == NO_LOG else terms,
         )
 
@@ -190,7 +195,7 @@ class HubFolder(ServedFolder):
         if self.log.exists() and self.log.stat().st_size:
             store = Store(self.log, name=new_hub())
             used, there = store.used(), json.loads(store.settings)
-            complete = there == fingerprint(wanted, store.name)
+            complete = there == fingerprint(wanted, store.name) and store.start() == _start_weights(wanted)
             store.close()
             if used:
                 raise RunError(f"{self.path}: has a log with devices, and no hub.toml. Put hub.toml back from a copy.")
@@ -226,6 +231,11 @@ class HubFolder(ServedFolder):
             raise StoreError(
                 f"{self.path}: there is no hub here (no hub.toml). Make one: fedrank hub serve {self.path}"
             )
+        if not read_only and (self.path / _BACKUP).exists():
+            raise RunError(
+                f"{self.path}: is a backup. Devices may have seen more than it has: fedrank hub restore {self.path} "
+                "makes a hub of it that they go on with."
+            )
         settings = read_settings(self.settings)
         store = Store(self._place(settings), read_only=read_only)
         if json.loads(store.settings) != fingerprint(settings, store.name):
@@ -242,9 +252,11 @@ class HubFolder(ServedFolder):
         return settings, store
 
     def back_up(self, out: str | os.PathLike[str]) -> list[str]:
-        """Copy the hub into a new folder that a hub can be served from; this one may be running.
+        """Copy the hub into a new folder that :meth:`restore` makes a hub of; this one may be running.
 
-        The log is copied as of one moment, and checked. A copy that fails leaves nothing behind.
+        The store is copied as of one moment, and checked. A copy that fails leaves nothing behind. A store in
+        PostgreSQL is not copied: ``pg_dump`` makes a consistent copy of a running database, ``pg_restore`` puts it
+        back.
 
         Args:
             out: The new folder; only its owner can read it.
@@ -253,36 +265,65 @@ class HubFolder(ServedFolder):
             Names of the files in it.
 
         Raises:
-            ConfigError: ``out`` exists, or the log is in a database that several processes share.
+            ConfigError: ``out`` exists.
             RunError: Something cannot be read, written, or does not belong together.
         """
         out = Path(out)
-        if out.exists() or out.is_symlink():
-            raise ConfigError(f"{out}: exists already; no backup is written over. Choose a folder that does not exist.")
         settings, store = self.open(read_only=True)
         store.close()
-        if settings.database:
-            raise ConfigError(
-                f"{self.path}: the hub's log is in PostgreSQL. Back it up with pg_dump, and keep "
-                f"{', '.join(name for name in _BACKED_UP if (self.path / name).exists())} with it."
-            )
-        partial = None
+        with self._copy_to(out, settings) as partial:
+            write_atomically(partial / _BACKUP, b"fedrank hub restore makes a hub of this folder\n", 0o600)
+            HubFolder(partial)._check_whole()
+        return sorted(path.name for path in out.iterdir())
+
+    def restore(self, out: str | os.PathLike[str]) -> int:
+        """Make a hub of this backup, in a new folder, that devices go on with whatever they saw since.
+
+        Its public log says that it was put back, and tokens of the epochs that were open are void: those that were
+        spent since the backup would count again, and what they draw is known. The lost hub must not be served any more.
+
+        Args:
+            out: The new folder.
+
+        Returns:
+            When it was put back, in seconds since 1970, as the log says it.
+
+        Raises:
+            ConfigError: ``out`` exists.
+            RunError: Something cannot be read, written, or does not belong together; or processes serve the database.
+        """
+        settings, store = self.open(read_only=True)
+        store.close()
+        with self._copy_to(Path(out), settings) as partial:
+            store = Store(HubFolder(partial)._place(settings))
+            with contextlib.closing(store):
+                if not store.lead():
+                    raise RunError(f"{self.path}: a process serves its database. Stop all of them first.")
+                last, terms = store.last_round(), settings.terms(store.name)
+                return store.recover(terms.epoch_of(last.number) if last and terms.tokens else 0, int(time.time()))
+
+    @contextlib.contextmanager
+    def _copy_to(self, out: str | os.PathLike[str], settings: HubSettings) -> Iterator[Path]:
+        """A folder with the hub's files, which takes its place when the block ends well, and else is deleted."""
+        out, partial = Path(out), None
+        if out.exists() or out.is_symlink():
+            raise ConfigError(f"{out}: exists already; nothing is written over. Choose a folder that does not exist.")
         try:
             out.absolute().parent.mkdir(parents=True, exist_ok=True)
             partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.absolute().parent))
-            copy_database(self.log, partial / self.log.name)
+            if not settings.database:
+                copy_database(self.log, partial / self.log.name)
             for name in _BACKED_UP:
                 if (self.path / name).exists():
                     write_atomically(partial / name, (self.path / name).read_bytes(), 0o600)
-            HubFolder(partial)._check_whole()
+            yield partial
             partial.rename(out)
             sync_folder(out.absolute().parent)
         except (OSError, sqlite3.Error) as error:
-            raise RunError(f"{out}: the backup cannot be made ({error}). Nothing was written.") from error
+            raise RunError(f"{out}: the copy cannot be made ({error}). Nothing was written.") from error
         finally:
             if partial is not None and partial.exists():
                 shutil.rmtree(partial, ignore_errors=True)
-        return sorted(path.name for path in out.iterdir())
 
     def _check_whole(self) -> None:
         """Check that a hub can be served from this folder.
@@ -292,7 +333,7 @@ class HubFolder(ServedFolder):
         """
         settings, store = self.open(read_only=True)
         try:
-            found = store.query("PRAGMA integrity_check")
+            found = [("ok",)] if settings.database else store.query("PRAGMA integrity_check")
             if found != [("ok",)]:
                 raise RunError(f"{self.log.name}: is damaged ({found[0][0]}).")
             if settings.log != NO_LOG:
@@ -308,6 +349,8 @@ class HubFolder(ServedFolder):
 KEY_FILE = "log.key"
 _GATEWAY = "gateway.key"
 _PASSWORD = "database.password"
+#: File that says that a folder is a backup.
+_BACKUP = "backup"
 _LOG_FILES = ("hub.db", "hub.db-wal", "hub.db-shm", "hub.db-journal")
 _HUB_FILES = (
     "hub.toml",
@@ -331,6 +374,25 @@ _BACKED_UP = (
     "attestation.toml",
     _PASSWORD,
 )
+
+
+def _start_weights(wanted: HubSettings) -> bytes:
+    """Weights of the model that a new hub starts from, little-endian float32; empty: none is named.
+
+    Raises:
+        ModelError: There is no such file, or it is no ranking model.
+        ConfigError: Its ranker is another.
+    """
+    if not wanted.start_from:
+        return b""
+    from fedrank.engine.model import read_model
+    from fedrank.ranking.model import RankingModel
+
+    model, ranker = read_model(wanted.start_from), wanted.protocol().ranker
+    if not isinstance(model, RankingModel) or model.ranker != ranker:
+        found = model.ranker if isinstance(model, RankingModel) else f"a {type(model).__name__}"
+        raise ConfigError(f"start_from: {wanted.start_from} is {found}, and the hub's ranker is {ranker}.")
+    return np.asarray(model.weights, "<f4").tobytes()
 
 
 def _differences(log: dict, settings: dict) -> str:

@@ -36,7 +36,7 @@ from typing import Any
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
 from fedrank.deploy.hub.inbox import UNWRITABLE, Inbox, Job, Stopped, lost, plan_batch
-from fedrank.deploy.hub.learning import RelayedModel
+from fedrank.deploy.hub.learning import CollectedModel
 from fedrank.deploy.hub.row import row_of
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.stages import Outcome, View
@@ -262,7 +262,7 @@ class Hub:
         return await self._inbox.call(self._close_now, empty)
 
     async def ask_round(self, question: bytes) -> Outcome:
-        """Open the next round with a coordinator's request; only for a hub that relays.
+        """Open the next round with a coordinator's request; only for a hub that collects for a coordinator.
 
         Args:
             question: The round's request, whose number is above all earlier ones.
@@ -275,7 +275,7 @@ class Hub:
             WireError: It does not fit this hub's terms.
         """
         model = self.row.model
-        assert isinstance(model, RelayedModel)
+        assert isinstance(model, CollectedModel)
         return await self._inbox.call(self._take, model, model.number_of(question), question)
 
     async def collect(self, round_: int) -> bytes | None:
@@ -518,7 +518,7 @@ class Hub:
         done = row is not None and row.state == "applied"
         return b"".join(message for _, message in self.store.reports(number)) if done else None
 
-    def _take(self, model: RelayedModel, number: int, question: bytes) -> Outcome:
+    def _take(self, model: CollectedModel, number: int, question: bytes) -> Outcome:
         """Open a round with a coordinator's request; outcomes as of :meth:`ask_round`."""
         last = self.store.last_round()
         if last is not None and number == last.number and question == model.question():

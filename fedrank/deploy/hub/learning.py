@@ -94,6 +94,11 @@ class Learning:
         return state._replace(round=np.asarray(number, state.round.dtype))
 
 
+def protocol_of(settings: HubSettings, store: Store) -> FoltrES:
+    """The protocol of a hub, with the weights that it started from."""
+    return settings.protocol(np.frombuffer(store.start(), "<f4").tolist())
+
+
 def reward_of(protocol: FoltrES, messages: Sequence[bytes]) -> Reward:
     """Estimate the reward of a round from its messages."""
     if protocol.shown.halves == 1 or not messages:
@@ -191,7 +196,7 @@ class Model(Stage, abc.ABC):
     own = True
 
     def __init__(self, settings: HubSettings, terms: Terms, store: Store):
-        self.settings, self.terms, self.store, self.protocol = settings, terms, store, settings.protocol()
+        self.settings, self.terms, self.store, self.protocol = settings, terms, store, protocol_of(settings, store)
 
     @abc.abstractmethod
     def question(self) -> bytes:
@@ -372,7 +377,7 @@ class ComparedModel(OwnModel):
         return self._checks.as_json()
 
 
-class RelayedModel(Model):
+class CollectedModel(Model):
     """A model that a coordinator trains: the hub hands out the requests that it is given, and keeps them in its log."""
 
     own = False

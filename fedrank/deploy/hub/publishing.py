@@ -177,7 +177,14 @@ class PublicLog(Publishing):
         node = self._store.log_node
         head = Checkpoint.of(self._signer.key.name, size, root(node, size))
         self._tail = frozenset(entries)
-        body = {"frontier": _texts(node(*place) for place in frontier(before)), "entries": _texts(entries)}
+        body: dict[str, Json] = {
+            "frontier": _texts(node(*place) for place in frontier(before)),
+            "entries": _texts(entries),
+        }
+        if (recovery := self._store.recovery()) is not None:
+            number, entry = recovery
+            proof = _texts(inclusion_proof(node, number, size))
+            body["recovery"] = {"number": number, "entry": _texts([entry])[0], "proof": proof}
         self._newest = model
         made = _Shown.of(head, self._signer.line(head), body)
         with self._replacing:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fedrank.deploy.draws import CHECK, DUE, SEED, beacon_of, drawn, turn, word
 from fedrank.deploy.hub.admission import Admission
 from fedrank.deploy.hub.folder import read_log_key
-from fedrank.deploy.hub.learning import ComparedModel, Model, OwnModel, RelayedModel
+from fedrank.deploy.hub.learning import CollectedModel, ComparedModel, Model, OwnModel
 from fedrank.deploy.hub.publishing import PublicLog, Publishing
 from fedrank.deploy.hub.settings import MOST_REPORTS, HubSettings
 from fedrank.deploy.hub.stages import OpenRound, Outcome, Stage
@@ -191,11 +191,11 @@ def row_of(folder: Path, store: Store, settings: HubSettings, terms: Terms) -> R
         RunError: A file cannot be read or belongs to something else.
     """
     round_, admission = OpenRound(terms), Admission(settings, store)
-    issuer = Issuer(store, terms, settings.relay) if terms.tokens else None
+    issuer = Issuer(store, terms, settings.collect) if terms.tokens else None
     draws = Draws(terms, store, admission, issuer) if terms.draws or terms.check is not None else None
     model: Model
-    if settings.relay:
-        model = RelayedModel(settings, terms, store)
+    if settings.collect:
+        model = CollectedModel(settings, terms, store)
     else:
         kind = OwnModel if terms.check is None else ComparedModel
         model = kind(folder / "checkpoints", settings, terms, store)

@@ -71,13 +71,13 @@ def hub_app(home: HubFolder, *, public: bool = True, host: str = "") -> tuple[Hu
         app = kind(
             hub,
             guard,
-            Counters(hub.status),
+            Counters(lambda: {**hub.status(), "flooded": guard.is_flooded}),
             enrolment=enrolment if settings.open_enrolment else None,
             admin=admin,
             status="public" if public else "admin",
             on_start=hub.start,
             on_stop=hub.stop,
-            extra_routes=functools.partial(coordinator_routes, hub) if settings.relay else None,
+            extra_routes=functools.partial(coordinator_routes, hub) if settings.collect else None,
             door=_door(home, settings, hub) if settings.attestation else None,
         )
         app.add_routes(hub.row.publishing.routes())

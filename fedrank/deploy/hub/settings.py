@@ -1,13 +1,21 @@
-"""A hub's settings, a file ``hub.toml``: the protocol's terms, when a round closes, limits of requests."""
+"""A hub's settings, a file ``hub.toml``: the protocol's terms, when a round closes, limits of requests.
+
+What nothing is said of is private and fits together: ε = 1 for all that a device ever sends, tokens that no report is
+linked by, draws of who reports, seeds and checks, and the rounds, searches and step size that
+:mod:`fedrank.ranking.schedule` chooses for the number of devices (:func:`fit_private`). :data:`TRIAL` has the defaults
+of a trial on one machine.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import secrets
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
@@ -22,13 +30,89 @@ from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import from_table, read_toml
 from fedrank.privacy.piecewise import best_clipped
 from fedrank.ranking.on_device.reply import clip_of
+from fedrank.ranking.schedule import choose_schedule
 
 #: Value of the setting ``log`` of a hub without a log; an empty one stands for a key that is made with the hub.
 NO_LOG = "no"
-#: ε of a message where nothing is said: a device that allows the default sum of all its messages sends eight.
+#: ε of a message where nothing is said, of which a device sends one in its life.
 PIECEWISE_EPSILON = 1.0
 #: Most reports that may close a round: they are read at once when it is applied.
 MOST_REPORTS = 2_000_000
+#: Devices, searches a day of each one's user, and days of training where nothing is said.
+DEVICES, SEARCHES, DAYS = 200_000, 3.0, 365.0
+#: Fewest tokens that an epoch sells where nothing is said: fewer are no crowd.
+_CROWD = 20
+
+
+class Fitting(TypedDict):
+    """Settings that fit each other."""
+
+    interactions: int
+    cohort: int
+    rounds: int
+    learning_rate: float
+    due: float
+    round_seconds: float
+    deadline: float
+
+
+def fit_private(
+    devices: int = DEVICES,
+    searches: float = SEARCHES,
+    days: float = DAYS,
+    epsilon: float = PIECEWISE_EPSILON,
+    participations: int = 1,
+) -> Fitting:
+    """Settings that fit each other where a device sends few messages in its life.
+
+    In each round as many devices are due as its cohort, by a draw of their tokens. A round is open as long as a user
+    takes for the searches of a message. In round 0 tokens are sold, and none counts.
+
+    Args:
+        devices: Devices that take part.
+        searches: Searches of a device's user a day.
+        days: Days that training may take.
+        epsilon: ε of a message.
+        participations: Messages of a device in its life.
+
+    Raises:
+        ConfigError: There are no devices, or no searches.
+    """
+    if devices < 1 or participations < 1 or not (0 < searches < math.inf and 0 < days < math.inf):
+        raise ConfigError(
+            f"devices, participations, searches and days must be above 0, got {devices}, {participations}, "
+            f"{searches:g} and {days:g}."
+        )
+    one = choose_schedule(devices * participations, epsilon, days * searches)
+    seconds = float(round(one.interactions / searches * 86_400))
+    return {
+        "interactions": one.interactions,
+        "cohort": one.clients,
+        "rounds": one.rounds + 1,
+        "learning_rate": one.learning_rate,
+        "due": min(1.0, participations / one.rounds),
+        "round_seconds": seconds,
+        "deadline": seconds,
+    }
+
+
+_FITTING = fit_private()
+#: Defaults of a trial, in which a device reports in every round and under its own token; and of a hub that collects,
+#: whose coordinator says what is asked.
+TRIAL: dict[str, Json] = {
+    "interactions": 4,
+    "participations": 0,
+    "tokens": 0,
+    "least_sales": 1,
+    "due": 1.0,
+    "drawn_seeds": False,
+    "checks": 0.0,
+    "cohort": 100,
+    "rounds": 0,
+    "learning_rate": 1e-3,
+    "round_seconds": 0.0,
+    "deadline": 3600.0,
+}
 
 
 @dataclass(frozen=True)
@@ -62,29 +146,68 @@ class HubSettings(Agreement):
     interleaved: bool | None = setting(
         None, "Both rankers make each list that is shown, by team drafting; if nothing is said, with piecewise."
     )
+    interactions: int = setting(
+        _FITTING["interactions"], "B, interactions in a message; even unless interleaved. By default for the devices."
+    )
+    participations: int = setting(1, "Most messages that a device ever sends; 0: any number.")  # type: ignore[assignment]
+    tokens: int = setting(
+        1,
+        "Rounds of an epoch, in each of which a device reports once, with a token not linked to it, in a round that is "
+        "drawn by the token; 0: none.",
+    )
+    least_sales: int = setting(
+        _CROWD, "Fewest tokens that an epoch sells: with fewer it is void, and no device reports in it."
+    )
+    due: float = setting(
+        _FITTING["due"],
+        "Part of the devices that are due in a round, by a draw of each; others do not report. By default as many as "
+        "fill the cohort.",
+    )
+    drawn_seeds: bool = setting(
+        True, "The seed of a device's perturbation is a draw, so that no one can search for a favourable one."
+    )
+    checks: float = setting(
+        0.1, "Part of the devices, by a draw of each, that compare the newest model with the best one in a round."
+    )
 
-    relay: bool = setting(
+    trial: bool = setting(
+        False,
+        "Defaults for a trial on one machine: rounds that end at once, no tokens, no limit to a device's messages.",
+    )
+
+    collect: bool = setting(
         False, "Collect for a coordinator, which gives the model and takes the reports; the hub does not learn."
+    )
+    start_from: str = setting(
+        "",
+        "Model that a new hub starts from, such as one of fedrank learn-from-log; devices then scale features as it "
+        "says.",
     )
     database: str = setting(
         "",
         "URL of a PostgreSQL database that several processes of the hub share, without a password; by default the log "
         "is a file in the folder.",
     )
-    learning_rate: float = setting(1e-3, "Adam's step size.")
-    cohort: int = setting(100, "Reports that close a round, and the most that are used of one.")
+    learning_rate: float = setting(_FITTING["learning_rate"], "Adam's step size; by default 0.4 divided by the rounds.")
+    cohort: int = setting(
+        _FITTING["cohort"],
+        "Reports that close a round, and the most that are used of one; by default for the devices.",
+    )
     round_seconds: float = setting(
-        0.0,
+        _FITTING["round_seconds"],
         "Seconds that a round is open at least. Of all reports that come, as many as the cohort are then drawn by "
         "lot; with 0 the first ones count, and whoever is fastest decides.",
     )
     deadline: float = setting(
-        3600.0,
+        _FITTING["deadline"],
         "Seconds after which a round closes with the reports that have come; 0: never. Where devices draw, a round in "
         "which none is due ends by it, or by the operator.",
     )
     least: int = setting(2, "Fewest reports that a deadline may close a round with; never more than the cohort.")
-    rounds: int = setting(0, "Rounds until training is over; 0: it never is.")
+    rounds: int = setting(
+        _FITTING["rounds"],
+        "Rounds until training is over, that in which the first tokens are sold included; 0: no end.",
+    )
     witnesses: tuple[str, ...] = setting(
         (),
         "Witnesses that every head of the log is shown to, each an address and the witness's public key with a space "
@@ -184,6 +307,8 @@ class HubSettings(Agreement):
             object.__setattr__(self, "outside", chosen.outside)
         for witness in self.witnesses:
             Witness.parse(witness)
+        if self.start_from and self.collect:
+            raise ConfigError("start_from means nothing to a hub that collects: its coordinator has the model.")
         if self.witnesses and self.log == NO_LOG:
             raise ConfigError("witnesses cosign the heads of a log, and log = no: leave one out.")
         refuse_excluded(self)
@@ -195,14 +320,19 @@ class HubSettings(Agreement):
         if not self.n_features:
             raise ConfigError("n_features, the number of features of a document, must be given to make a hub.")
         agreed = {name: getattr(self, name) for name in AGREED}
+        agreed["participations"] = self.participations or None
         if self.batch and not self.gateway:  # made with the hub
             agreed["gateway"] = "0" * 64
         if agreed["log"] == NO_LOG:
             agreed["log"] = ""
         return Terms(hub=hub, **agreed)
 
-    def protocol(self) -> Any:
-        """The hub's :class:`~fedrank.ranking.foltr_es.FoltrES`; its click model, for simulators only, never clicks."""
+    def protocol(self, start: Sequence[float] = ()) -> Any:
+        """The hub's :class:`~fedrank.ranking.foltr_es.FoltrES`; its click model, for simulators only, never clicks.
+
+        Args:
+            start: Weights that learning starts from; empty: those of the ranker's own start.
+        """
         from fedrank.aggregation.server_steps import Adam
         from fedrank.core import plugins
         from fedrank.ranking.clicks.cascade import CascadeUser
@@ -216,24 +346,31 @@ class HubSettings(Agreement):
             ranker=RANKERS.get(self.ranker).build(self.n_features, self.hidden),
             user=CascadeUser("none", (0.0,), (0.0,), self.depth),
             metric=terms.metric,
-            bounds=Bounds(participations=self.participations),
+            bounds=Bounds(participations=self.participations or None),
             interactions=self.interactions,
             sigma=self.sigma,
             presentation=Interleaved() if terms.interleaved else AntitheticHalves(),
             privacy=plugins.get("fedrank.mechanisms", terms.mechanism).of_terms(terms),
             server=Adam(self.learning_rate),
+            start=tuple(start),
         )
 
 
 #: Settings that decide what the log means; with others it would rebuild another model.
-_LEARNING = ("relay", "learning_rate")
+_LEARNING = ("collect", "learning_rate")
+#: Settings by the names that hubs once gave them, which stores keep.
+_BEFORE = {"collect": "relay"}
 #: Settings that hubs once had, with the values that mean what every hub does: the mean of the reports.
 _MEAN = {"aggregate": "mean", "byzantine": 1}
 
 
 def fingerprint(settings: HubSettings, hub: str) -> dict[str, Json]:
     """The settings that a checkpoint and a log belong to, JSON-able."""
-    return {**settings.terms(hub).as_json(), **{name: getattr(settings, name) for name in _LEARNING}, **_MEAN}
+    return {
+        **settings.terms(hub).as_json(),
+        **{_BEFORE.get(name, name): getattr(settings, name) for name in _LEARNING},
+        **_MEAN,
+    }
 
 
 def new_hub() -> str:
@@ -261,7 +398,11 @@ def read_settings(path: Path) -> HubSettings:
         ConfigError: No such file, not TOML, an unknown setting, or a value out of range.
     """
     try:
-        given = {"log": NO_LOG, **read_toml(path)}  # hubs were made before there were logs
+        # Hubs were made before there were logs, and with other defaults, which they did not always write.
+        given = {"log": NO_LOG, **TRIAL, **read_toml(path)}
+        for name, before in _BEFORE.items():
+            if before in given:
+                given.setdefault(name, given.pop(before))
         for name, value in _MEAN.items():
             if given.pop(name, value) != value:
                 raise ConfigError(
@@ -275,4 +416,4 @@ def read_settings(path: Path) -> HubSettings:
 
 def differing(old: HubSettings, new: HubSettings) -> list[str]:
     """Names of settings that differ and that cannot change once devices have enrolled."""
-    return [name for name in (*AGREED, *_LEARNING) if getattr(old, name) != getattr(new, name)]
+    return [name for name in (*AGREED, *_LEARNING, "start_from") if getattr(old, name) != getattr(new, name)]

@@ -437,7 +437,7 @@ def page(status: dict, refused: dict[str, int]) -> str:
         "script": Html(_SCRIPT),
         "title": f"{_title(s)} · fedrank hub {s['hub'][:8]}",
         "head": head(_opening(s, applied, points), about, (), chart, _now(s, applied)),
-        "alert": _alert(s.get("alert")),
+        "alert": join(_trial(s), _alert(s.get("alert"))),
         "checks": _checks(s.get("checks")),
         "seconds_caption": _seconds_words(points, drawn),
         "seconds": seconds_picture(drawn),
@@ -578,6 +578,9 @@ def _caveat(s: dict) -> Html:
     if devices >= s.get("most_devices", math.inf):
         words = f"The hub is full: it has {count(devices, 'device')}, as many as most_devices allows. No more enrol."
         return h("p", words, class_="caveat")
+    if s.get("flooded"):
+        words = "More devices want to enrol than enrolments_per_minute lets in: newcomers are asked to come back later."
+        return h("p", words, class_="caveat")
     due = int(devices * s.get("due", 1.0))
     if s["state"] in ("done", "halted") or devices >= cohort <= max(due, 1):
         return Html()
@@ -652,6 +655,14 @@ def _linking(s: dict) -> dict[str, str]:
         "where": "" if s["batch"] else ", or the network address that it comes from",
         "together": together,
     }
+
+
+def _trial(s: dict) -> Html:
+    """A note at the top of a trial's page; empty of others."""
+    words = (
+        "A trial on one machine: devices report in every round and under their own tokens. People need a hub without "
+    )
+    return h("p", words, h("code", "--trial"), ".", class_="caveat") if s.get("trial") else Html()
 
 
 def _alert(alert: dict | None) -> Html:

@@ -49,7 +49,7 @@ from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.database import Connection, VersionError, open_database, transaction
-from fedrank.deploy.log.tree import MODEL, TERMS, grown, leaf_hash, round_of, wrong_models
+from fedrank.deploy.log.tree import MODEL, RECOVERY, TERMS, grown, leaf_hash, recovery_entry, round_of, wrong_models
 from fedrank.engine import checkpoint
 
 _log = logging.getLogger("fedrank.hub")
@@ -183,7 +183,8 @@ class Store:
         place: The file, or the database; made with ``name`` if there is none.
         name: Name of a new hub; None: it must be there.
         settings: Settings that a new hub's log belongs to, as text; later starts compare theirs with it.
-        relay: Whether a coordinator opens the rounds of a new hub, including the first.
+        collect: Whether a coordinator opens the rounds of a new hub, including the first.
+        start: Weights that a new hub starts from, little-endian float32; empty: its ranker's own start.
         terms: Terms of a new hub as the first entry of its public log; empty: it has none.
         read_only: Open it for reading only; the hub may be running.
 
@@ -203,7 +204,8 @@ class Store:
         *,
         name: str | None = None,
         settings: str = "",
-        relay: bool = False,
+        collect: bool = False,
+        start: bytes = b"",
         terms: bytes = b"",
         read_only: bool = False,
     ):
@@ -215,7 +217,9 @@ class Store:
             db.execute("INSERT INTO hub VALUES (?, ?)", (name, settings))
             if terms:
                 _append(db, TERMS, terms)
-            if not relay:
+            if start:
+                db.execute("INSERT INTO state VALUES (?, 0, ?)", (_START, start))
+            if not collect:
                 _open_round(db, 0)
 
         try:
@@ -303,6 +307,11 @@ class Store:
         """Number of the device whose token has this SHA-256; None if there is none."""
         rows = self.query("SELECT number FROM device WHERE token = ?", (digest,))
         return rows[0][0] if rows else None
+
+    def start(self) -> bytes:
+        """Weights that the hub started from, little-endian float32; empty: its ranker's own start."""
+        rows = self.query("SELECT data FROM state WHERE kind = ?", (_START,))
+        return rows[0][0] if rows else b""
 
     def used(self) -> bool:
         """True if any device has enrolled, or any report was counted."""
@@ -561,6 +570,32 @@ class Store:
         with self.transaction(leads=True):
             _append(self._db, entry[0], entry[1:])
 
+    def recover(self, epoch: int, when: int) -> int:
+        """Say in the public log that it was put back, and void the tokens of epochs that are open.
+
+        Args:
+            epoch: First epoch whose tokens, sold and spent ones, are void; new ones are sold for the next.
+            when: Seconds since 1970.
+
+        Returns:
+            The time that the log says: it is above that of a recovery before.
+        """
+        with self.transaction() as db:
+            for table in ("issuer", "purchase"):
+                db.execute(f"DELETE FROM {table} WHERE epoch >= ?", (epoch,))
+            if (before := self.recovery()) is not None:
+                when = max(when, int.from_bytes(before[1][1:], "big") + 1)
+            if db.execute(_SIZE).fetchone()[0]:
+                entry = recovery_entry(when)
+                _append(db, entry[0], entry[1:])
+        return when
+
+    def recovery(self) -> tuple[int, bytes] | None:
+        """Number and bytes of the newest entry that says that the log was put back; None: it never was."""
+        newest = "SELECT number, kind, data FROM entry WHERE kind = ? ORDER BY number DESC LIMIT 1"
+        rows = self.query(newest, (RECOVERY,))
+        return (rows[0][0], bytes([rows[0][1]]) + rows[0][2]) if rows else None
+
     def newest_entry(self, kind: int) -> bytes | None:
         """The newest entry of a kind in the public log; None if there is none."""
         rows = self.query("SELECT data FROM entry WHERE kind = ? ORDER BY number DESC LIMIT 1", (kind,))
@@ -765,6 +800,7 @@ def _open_round(db: Connection, number: int, model: bytes | None = None, questio
     )
 
 
+_START = "start"
 _SIZE = "SELECT coalesce(max(number) + 1, 0) FROM entry"
 
 

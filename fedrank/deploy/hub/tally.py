@@ -80,7 +80,8 @@ class Tally:
     def _most(self, round_: int, counted: Collection[int]) -> int:
         """Most counted messages of one device, those of the open round included."""
         if self.terms.tokens:
-            return self._top + bool(counted and self.terms.epoch_of(round_) not in self._epochs)
+            most = self._top + bool(counted and self.terms.epoch_of(round_) not in self._epochs)
+            return min(most, self.terms.participations or most)
         return max([self._top, *(self._messages.get(device, 0) + 1 for device in counted)])
 
     def _account(self, most: int) -> dict[str, Json]:
@@ -148,6 +149,7 @@ class Tally:
             "mechanism": t.mechanism,
             "interactions": t.interactions,
             "sigma": t.sigma,
+            "trial": s.trial,
             "tokens": t.tokens,
             "batch": t.batch,
             "epsilon": self._account(self._most(round_, counted)),
@@ -319,6 +321,12 @@ def _hub(status: dict[str, Json]) -> Iterator[Any]:
     for name in ("open", "between", "done", "halted"):
         state.add_metric([name], float(status["state"] == name))
     yield state
+    full = status["devices"] >= status.get("most_devices", math.inf)
+    now = "full" if full else "flooded" if status.get("flooded") else "open"
+    enrolment = GaugeMetricFamily("fedrank_enrolment", "1 for the state of enrolment", labels=("state",))
+    for name in ("open", "full", "flooded"):
+        enrolment.add_metric([name], float(now == name))
+    yield enrolment
 
 
 def _checks(status: dict[str, Json]) -> Iterator[Any]:

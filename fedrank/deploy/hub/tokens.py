@@ -65,15 +65,15 @@ class Issuer(Stage):
     Args:
         store: The hub's store.
         terms: Terms of the hub, which have tokens.
-        relays: A coordinator opens the rounds, and may leave some out.
+        collects: A coordinator opens the rounds, and may leave some out.
 
     Raises:
         StoreError: The store cannot be read.
         MissingExtraError: gmpy2 is not installed.
     """
 
-    def __init__(self, store: Store, terms: Terms, relays: bool = False):
-        self._store, self._terms, self._relays = store, terms, relays
+    def __init__(self, store: Store, terms: Terms, collects: bool = False):
+        self._store, self._terms, self._collects = store, terms, collects
         self._signers: dict[int, Signer] = {}  # of epochs that are not over
         self._epochs: dict[int, _Epoch] = {}
         self._by_key: dict[bytes, _Epoch] = {}  # by the key's identifier
@@ -113,7 +113,7 @@ class Issuer(Stage):
         Raises:
             StoreError: It cannot be written.
         """
-        last = self._relays or self._terms.epoch_of(number + 1) != self._terms.epoch_of(number)
+        last = self._collects or self._terms.epoch_of(number + 1) != self._terms.epoch_of(number)
         if self._terms.log and last:
             entry = reports_entry(number, reports_hash(self._store.reports(number)))
             if self._store.newest_entry(REPORTS) != entry:

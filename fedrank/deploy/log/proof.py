@@ -4,6 +4,9 @@ An answer has the newest signed head and the end of the log, the *tail*: the fro
 entries from there on. From these anybody computes the hash of the tree, at its newest size and at every one within the
 tail. So one answer, the same for all, proves both that the newest model is in the log and that the log of whoever was
 here lately only grew. Who was away for longer, or is here for the first time, asks for one more proof (RFC 9162).
+
+A log that was put back from a backup did not only grow. It has an entry that says so, which every answer proves:
+whoever sees a newer one than before goes on from there, keeps both heads, and can say when it was.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from fedrank.core.trees import Json
 from fedrank.deploy.log.note import WITNESS, Checkpoint, Key, decode_base64, log_key
 from fedrank.deploy.log.tree import (
     MODEL,
+    RECOVERY,
     TERMS,
     Grown,
     index_numbered,
@@ -66,6 +70,7 @@ class Head:
         model: Data of the newest entry about a model, see :mod:`fedrank.deploy.log.tree`; empty where what was kept
             does not say it.
         others: Entries of the tail about offers and draws; empty where they are not known any more.
+        recovered: When the log was last put back from a backup, in seconds since 1970; 0: never.
     """
 
     size: int
@@ -73,10 +78,12 @@ class Head:
     note: str
     model: bytes = b""
     others: frozenset[bytes] = frozenset()
+    recovered: int = 0
 
     def as_json(self) -> str:
         """The head as text, to be kept."""
-        return json.dumps({"size": self.size, "root": self.root.hex(), "note": self.note, "model": self.model.hex()})
+        kept = {"size": self.size, "root": self.root.hex(), "note": self.note, "model": self.model.hex()}
+        return json.dumps(kept | {"recovered": self.recovered})
 
     def holds(self, model: bytes, best: bytes | None = None) -> bool:
         """True if the newest entry is about this model message, and this one of the best model."""
@@ -87,7 +94,8 @@ class Head:
         """The inverse; raises ValueError, KeyError or TypeError where the text is not one."""
         kept = json.loads(text)
         model = bytes.fromhex(kept.get("model", ""))
-        return cls(int(kept["size"]), bytes.fromhex(kept["root"]), str(kept["note"]), model)
+        root, recovered = bytes.fromhex(kept["root"]), int(kept.get("recovered", 0))
+        return cls(int(kept["size"]), root, str(kept["note"]), model, recovered=recovered)
 
 
 @dataclass(frozen=True)
@@ -133,6 +141,8 @@ class Answer:
         entries: Entries of the tail: a byte for the kind, then the data.
         proof: Proof that the log only grew since an earlier size; or, from size 0, that the terms are its first entry.
         terms: The log's first entry; empty if it was not asked for.
+        recovery: Number of the newest entry that says that the log was put back, the entry, and the proof that it is in
+            the log; None: there is none.
     """
 
     checkpoint: Checkpoint
@@ -141,6 +151,7 @@ class Answer:
     proof: tuple[bytes, ...] = ()
     terms: bytes = b""
     note: str = field(default="", repr=False)
+    recovery: tuple[int, bytes, tuple[bytes, ...]] | None = None
 
     @classmethod
     def parse(cls, body: bytes) -> Answer:
@@ -159,7 +170,11 @@ class Answer:
             proof = _bytes_in(given.get("proof", []), _HASHES)
             if any(len(one) != 32 for one in (*frontier, *proof)) or not all(entries):
                 raise ValueError("a hash of another length, or an entry without a kind")
-            return cls(Checkpoint.parse(note), frontier, entries, proof, decode_base64(given.get("terms", "")), note)
+            back, recovery = given.get("recovery"), None
+            if back is not None:
+                recovery = (int(back["number"]), decode_base64(back["entry"]), _bytes_in(back["proof"], _HASHES))
+            first = decode_base64(given.get("terms", ""))
+            return cls(Checkpoint.parse(note), frontier, entries, proof, first, note, recovery)
         except (WireError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UnprovenError(f"what it says about its log cannot be read ({type(error).__name__})") from error
 
@@ -203,16 +218,36 @@ class Answer:
                 tree.append(leaf_hash(entry))
         if tree.root() != here.root:
             raise UnprovenError("the log's tail does not have the hash of its head")
+        recovered = self._time_put_back()
+        went_back = seen is not None and recovered > seen.recovered
         if seen is None:
             self._check_terms(terms, before)
         else:
-            self._check_growth(seen, before, then)
-        if wrong := wrong_models(self.entries) or _wrong_newest(models[-1], seen):
+            try:
+                self._check_growth(seen, before, then)
+            except TooShortError:
+                raise
+            except UnprovenError:
+                if not went_back:
+                    raise
+        if wrong := wrong_models(self.entries) or _wrong_newest(models[-1], None if went_back else seen):
             raise UnprovenError(wrong)
         self._check_witnesses(trust, time.time() if now is None else now)
         if (others := index_numbered(self.entries)) is None:
             raise UnprovenError("the log's tail has two keys or two draws of one epoch, or what is none")
-        return Head(here.size, here.root, self.note, models[-1], frozenset(others.values()))
+        recovered = max(recovered, 0 if seen is None else seen.recovered)
+        return Head(here.size, here.root, self.note, models[-1], frozenset(others.values()), recovered)
+
+    def _time_put_back(self) -> int:
+        """Time at which the log was last put back, in seconds since 1970; 0: never."""
+        if self.recovery is None:
+            return 0
+        (number, entry, proof), here = self.recovery, self.checkpoint
+        if len(entry) != 9 or entry[0] != RECOVERY:
+            raise UnprovenError("what should say that the log was put back says something else")
+        if not verify_inclusion(leaf_hash(entry), number, here.size, here.root, proof):
+            raise UnprovenError("nothing proves that the log says that it was put back")
+        return int.from_bytes(entry[1:], "big")
 
     def _check_terms(self, terms: Terms, before: int) -> None:
         first = self.terms if before else self.entries[0]

@@ -14,10 +14,15 @@ kind 4    the reports of the round before an epoch, before a model is made of th
           :func:`reports_hash`
 kind 5    the draws of an epoch: the epoch (4 bytes, big-endian), its beacon (32 bytes), how many tokens were sold
           (4 bytes, big-endian)
+kind 6    the log was put back from a backup, and goes on from here: when, in seconds since 1970 (8 bytes,
+          big-endian)
 ========  =====================================================================================================
 
 Each model's round is above that of the model before it. Otherwise a hub could show one device a model under a head that
 it shows to no other, append another model of the same round for all others, and every later head would hold for both.
+
+Before an entry of kind 6 there may have been other entries than those that follow it, and devices may have seen them:
+it says so to all of them. What is numbered by an epoch begins anew after it.
 
 Entries of kind 2 with 32 or 64 bytes of data are of logs that began before entries said the round. They prove no model,
 and none of them comes after one that says it.
@@ -201,7 +206,7 @@ def _over(node: Node, start: int, end: int) -> bytes:
 
 
 #: Kinds of entries. Others may come, and are not looked at.
-TERMS, MODEL, OFFER, REPORTS, BEACON = 1, 2, 3, 4, 5
+TERMS, MODEL, OFFER, REPORTS, BEACON, RECOVERY = 1, 2, 3, 4, 5, 6
 #: Bytes of the entries of these kinds, of which there is one for each number.
 NUMBERED = {OFFER: 1 + 4 + 32, REPORTS: 1 + 4 + 32, BEACON: 1 + 4 + 32 + 4}
 
@@ -254,12 +259,25 @@ def beacon_entry(epoch: int, beacon: bytes, sales: int) -> bytes:
     return bytes([BEACON]) + epoch.to_bytes(4, "big") + beacon + sales.to_bytes(4, "big")
 
 
+def recovery_entry(when: int) -> bytes:
+    """The entry about a log that was put back from a backup at a time, in seconds since 1970."""
+    return bytes([RECOVERY]) + when.to_bytes(8, "big")
+
+
 def index_numbered(entries: Iterable[bytes]) -> dict[bytes, bytes] | None:
-    """Entries of the kinds in :data:`NUMBERED`, by kind and number (5 bytes); None where two of one contradict."""
+    """Entries of the kinds in :data:`NUMBERED`, by kind and number (5 bytes); None where two of one contradict.
+
+    After a recovery there may be others of the same numbers, which take the place of those before it.
+    """
     found: dict[bytes, bytes] = {}
+    since: dict[bytes, bytes] = {}
     for entry in entries:
-        if entry[0] in NUMBERED and (len(entry) != NUMBERED[entry[0]] or found.setdefault(entry[:5], entry) != entry):
-            return None
+        if entry[0] == RECOVERY:
+            since = {}
+        if entry[0] in NUMBERED:
+            if len(entry) != NUMBERED[entry[0]] or since.setdefault(entry[:5], entry) != entry:
+                return None
+            found[entry[:5]] = entry
     return found
 
 

@@ -233,6 +233,27 @@ class Witness:
         )
         return Said(200, line)
 
+    def begin_anew(self, log: str) -> str:
+        """Go on with a log that was put back from a backup, from whatever head it shows next.
+
+        Args:
+            log: Its public key, as text.
+
+        Returns:
+            The newest head that was cosigned before; empty if there was none.
+
+        Raises:
+            ConfigError: It is no key, or of a log that is not watched.
+        """
+        key = Key.parse(log, LOG)
+        if self.keys.get(key.name) != key:
+            raise ConfigError(f"{log}: this log is not watched; name it with --logs first.")
+        with self._lock, transaction(self._db):
+            row = self._db.execute("SELECT note FROM head WHERE origin = ?", (key.name,)).fetchone()
+            for table in ("head", "reading"):
+                self._db.execute(f"DELETE FROM {table} WHERE origin = ?", (key.name,))
+        return row[0] if row else ""
+
     def heads(self) -> list[str]:
         """The newest head of each log, cosigned."""
         with self._lock:

@@ -1,9 +1,10 @@
 """The broker of a federation: it carries sealed questions to owners and their sealed answers back, and reads neither.
 
 ``POST /v1/ask`` has a JSON object, owner → sealed question in base64; the answer is owner → ``{"answer": …}`` or
-``{"missing": why}``. All owners are asked at once, each by its own threads; one that is slow or gone is missing, and
-no answer waits for it longer than ``patience`` seconds. ``GET /v1/owners`` has their names and keys, for comparison
-with ``federation.toml``.
+``{"missing": why}``. All owners are asked at once, and whoever has not answered ``patience`` seconds later is missing:
+one deadline for the whole query. An owner that lets two deadlines pass, without an answer to anybody meanwhile, is not
+asked until it answers a look at ``/healthz`` in the background (a circuit breaker), so that one that hangs costs
+searchers two waits and not one a search. ``GET /v1/owners`` has names and keys, to compare with ``federation.toml``.
 """
 
 from __future__ import annotations
@@ -12,23 +13,122 @@ import asyncio
 import base64
 import binascii
 import json
+import ssl
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.optional import OptionalModule
 from fedrank.core.trees import Json
 from fedrank.deploy.http.app import HttpApp, RequestCounts
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.http.guard import Guard, Rate, network_of
 from fedrank.deploy.http.routes import REFUSALS, HttpRequest, HttpResponse, Route, json_response, too_many
-from fedrank.deploy.search.federation import FederationFile
+from fedrank.deploy.search.federation import FederationFile, OwnerCard
 from fedrank.texts.served.envelopes import LARGEST_ANSWER, LARGEST_QUESTION
 
-#: Longest time in seconds for which an owner is waited for.
+httpx = OptionalModule("httpx", "search", "The broker of a federation")
+
+#: Seconds from a query to its answer; owners that have not answered by then are missing.
 PATIENCE = 2.0
-#: Requests to one owner that are under way at once; one that hangs takes no thread from the others.
-_THREADS = 16
+#: Connections to one owner, and questions that may wait for one of them.
+_CONNECTIONS, _WAITING = 16, 256
+#: Deadlines in a row that an owner may miss before it is asked no more.
+_MISSES = 2
+#: Seconds until the first look at an owner that is asked no more, and longest time between looks; each doubles.
+_FIRST_LOOK, _LONGEST_PAUSE = 1.0, 60.0
+
+
+class _Carrier:
+    """The way to one owner.
+
+    Args:
+        card: The owner.
+        patience: Seconds that it may take to answer.
+        options: ``ca`` and ``allow_http`` of the connection.
+    """
+
+    def __init__(self, card: OwnerCard, patience: float, **options: Any):
+        checked = HttpClient(card.url, **options)
+        self._url, self._patience = checked.url, patience
+        limits = httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS)
+        verify = checked.tls or False
+        # No proxy is looked up, and no redirect followed: a question is for this address.
+        self._client = httpx.AsyncClient(verify=verify, limits=limits, timeout=None, trust_env=False)
+        self._asked, self._missed, self._pause, self._heard = 0, 0, _FIRST_LOOK, 0.0
+        self._look: asyncio.Task[None] | None = None
+
+    async def carry(self, sealed: bytes) -> dict[str, Json]:
+        """The owner's answer to a question, or why it is missing."""
+        if self._look is not None:
+            return _missing(f"hung: it let {_MISSES} questions pass, and is asked again when it answers")
+        if self._asked >= _CONNECTIONS + _WAITING:
+            return _missing("overloaded: too many questions wait for it")
+        self._asked += 1
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(self._patience):
+                status, body = await self._post(sealed)
+        except TimeoutError:
+            if self._heard > began:  # it answers others: it has too much to do, and does not hang
+                return _missing(f"overloaded: it did not answer within {self._patience:g} seconds")
+            self._missed += 1
+            if self._missed >= _MISSES and self._look is None:
+                self._look = asyncio.create_task(self._look_again())
+            return _missing(f"hung: it did not answer within {self._patience:g} seconds")
+        except (httpx.HTTPError, OSError) as error:
+            return _missing(_reason(error))
+        finally:
+            self._asked -= 1
+        self._missed, self._pause, self._heard = 0, _FIRST_LOOK, time.monotonic()
+        if status == 429:
+            return _missing("overloaded: it takes no more questions this minute")
+        if status != 200 or len(body) > LARGEST_ANSWER:
+            return _missing(f"refused: it answered with status {status}")
+        return {"answer": base64.b64encode(body).decode()}
+
+    async def _post(self, sealed: bytes) -> tuple[int, bytes]:
+        headers = {"content-type": "application/octet-stream", "accept-encoding": "identity"}
+        async with self._client.stream("POST", f"{self._url}/v1/ask", content=sealed, headers=headers) as response:
+            body = bytearray()
+            async for part in response.aiter_raw():
+                body += part
+                if len(body) > LARGEST_ANSWER:
+                    break
+            return response.status_code, bytes(body)
+
+    async def _look_again(self) -> None:
+        """Look after the owner until it answers; one more missed deadline is then enough to stop asking again."""
+        while True:
+            await asyncio.sleep(self._pause)
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+            try:
+                async with asyncio.timeout(self._patience):
+                    if (await self._client.get(f"{self._url}/healthz")).status_code == 200:
+                        break
+            except (TimeoutError, httpx.HTTPError, OSError):
+                pass
+        self._missed, self._look = _MISSES - 1, None
+
+    async def close(self) -> None:
+        """End the connections."""
+        if self._look is not None:
+            self._look.cancel()
+        await self._client.aclose()
+
+
+def _reason(error: BaseException) -> str:
+    """Why an owner could not be asked, from the error of its connection."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"certificate: {cause.verify_message or 'it cannot be trusted'}"
+        cause = cause.__cause__ or cause.__context__
+    return "unreachable: nothing answers at its address"
+
+
+def _missing(why: str) -> dict[str, Json]:
+    return {"missing": why}
 
 
 class BrokerApp(HttpApp):
@@ -36,7 +136,7 @@ class BrokerApp(HttpApp):
 
     Args:
         federation: The owners; each with an address.
-        patience: Longest time in seconds for which an owner is waited for.
+        patience: Seconds from a query to its answer.
         questions_per_minute: Most requests from one network address.
         ca: File with the certificates to trust in place of the system's.
         allow_http: Plain http to owners on other machines, where the network itself is protected.
@@ -55,13 +155,13 @@ class BrokerApp(HttpApp):
         allow_http: bool = False,
     ):
         super().__init__(Guard(), RequestCounts(), on_stop=self._stop)
-        self._federation, self._patience = federation, patience
+        self._federation = federation
         if lacking := [card.name for card in federation.owners if not card.url]:
             raise ConfigError(f"the broker needs the address of {', '.join(lacking)}: url in [[owners]].")
-        options: dict[str, Any] = {"ca": ca, "allow_http": allow_http, "timeout": patience}
-        self._clients = {card.name: HttpClient(card.url, **options) for card in federation.owners}
+        self._carriers = {
+            card.name: _Carrier(card, patience, ca=ca, allow_http=allow_http) for card in federation.owners
+        }
         self._rate = Rate(questions_per_minute, 100, time.monotonic_ns)
-        self._threads = {name: ThreadPoolExecutor(_THREADS, f"fedrank-broker-{name}") for name in self._clients}
         largest = (LARGEST_QUESTION * 4 // 3 + 200) * len(federation.owners)
         self.add_routes(
             {
@@ -72,8 +172,8 @@ class BrokerApp(HttpApp):
         )
 
     async def _stop(self) -> None:
-        for threads in self._threads.values():
-            threads.shutdown(wait=False, cancel_futures=True)
+        for carrier in self._carriers.values():
+            await carrier.close()
 
     def _anybody(self, request: HttpRequest) -> HttpResponse | None:
         seconds = self._rate.wait(network_of(request.address))
@@ -89,29 +189,8 @@ class BrokerApp(HttpApp):
         return json_response(200, dict(zip(asked, answers, strict=True)))
 
     async def _carry(self, name: str, sealed: bytes) -> dict[str, Json]:
-        """An owner's answer to a question, or why it is missing."""
-        client = self._clients.get(name)
-        if client is None:
-            return {"missing": "there is no such owner in this federation"}
-
-        late: dict[str, Json] = {"missing": f"it did not answer within {self._patience:g} seconds"}
-
-        def carry() -> dict[str, Json]:
-            try:
-                found = client.request("POST", "/v1/ask", "", body=sealed, limit=LARGEST_ANSWER)
-            except TimeoutError:
-                return late
-            except OSError:
-                return {"missing": "it cannot be reached"}
-            if found.status != 200 or len(found.body) > LARGEST_ANSWER:
-                return {"missing": f"it refused, with status {found.status}"}
-            return {"answer": base64.b64encode(found.body).decode()}
-
-        try:
-            work = asyncio.get_running_loop().run_in_executor(self._threads[name], carry)
-            return await asyncio.wait_for(work, self._patience)
-        except TimeoutError:
-            return late
+        carrier = self._carriers.get(name)
+        return _missing("there is no such owner in this federation") if carrier is None else await carrier.carry(sealed)
 
     async def _owners(self, request: HttpRequest) -> HttpResponse:
         owners: list[Json] = [{"name": card.name, "key": card.key} for card in self._federation.owners]

@@ -38,6 +38,7 @@ from fedrank.deploy.database import VersionError, create_private, open_database
 from fedrank.deploy.folder import ServedFolder
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import from_table, read_toml
+from fedrank.texts.served.analyser import Analyser
 from fedrank.texts.served.encoder import Encoder
 from fedrank.texts.served.engines import Engine
 from fedrank.texts.served.engines.foreign import Columns, Place
@@ -106,7 +107,7 @@ class Askers:
         """Forget an asker; False if there is none of this name."""
         return self._write("DELETE FROM asker WHERE name = ?", (name,)) > 0
 
-    def admit(self, name: str, token: str, kind: str, number: int, identity: bytes, asked: int) -> str:
+    def admit(self, name: str, token: str, kind: str, identity: bytes, asked: int) -> str:
         """Count a question of this kind; returns a reason where it is not to be answered, and then counts nothing.
 
         The reasons are ``"unauthorised"``, ``"other-day"``, ``"replayed"`` and ``"too-many"``.
@@ -115,7 +116,6 @@ class Askers:
             name: The asker.
             token: Its token.
             kind: Of the question.
-            number: Questions that it counts as.
             identity: What no other question has.
             asked: The day that it names, since 1970.
         """
@@ -131,11 +131,11 @@ class Askers:
         try:
             with self._db:  # a transaction, which an error takes back
                 self._db.execute("BEGIN IMMEDIATE")
-                return self._count(name, _COLUMNS[kind], self._a_day[kind], number, identity, asked, day)
+                return self._count(name, _COLUMNS[kind], self._a_day[kind], identity, asked, day)
         except sqlite3.Error as error:
             raise RunError(f"{self._path}: cannot be written ({error}).") from error
 
-    def _count(self, name: str, column: str, most: int, number: int, identity: bytes, asked: int, day: int) -> str:
+    def _count(self, name: str, column: str, most: int, identity: bytes, asked: int, day: int) -> str:
         if self._day != day:
             self._db.execute("DELETE FROM question WHERE day < ?", (day - _DAYS,))
             self._day = day
@@ -143,8 +143,8 @@ class Askers:
         self._db.execute(new_day, (day, name, day))
         if self._db.execute("SELECT 1 FROM question WHERE identity = ?", (identity,)).fetchone():
             return "replayed"
-        count = f"UPDATE asker SET {column} = {column} + ? WHERE name = ? AND {column} <= ?"
-        if not self._db.execute(count, (number, name, most - number)).rowcount:
+        count = f"UPDATE asker SET {column} = {column} + 1 WHERE name = ? AND {column} < ?"
+        if not self._db.execute(count, (name, most)).rowcount:
             return "too-many"
         self._db.execute("INSERT INTO question VALUES (?, ?)", (identity, asked))
         return ""
@@ -255,6 +255,10 @@ class OwnerFolder(ServedFolder):
         settings = self.settings()
         return Askers(self.path / "askers.db", {"search": settings.questions_a_day, "fetch": settings.fetches_a_day})
 
+    def analyser(self) -> Analyser:
+        """The analyser of the languages that the settings name; errors as of its class."""
+        return Analyser(tuple(self.settings().languages.split()))
+
     def encoder(self) -> Encoder | None:
         """The encoder that the settings name; errors as of its class."""
         name = self.settings().encoder
@@ -269,7 +273,7 @@ class OwnerFolder(ServedFolder):
         """
         settings = self.settings()
         if not settings.engine:
-            return TantivyEngine(self.index, encoder)
+            return TantivyEngine(self.index, encoder, self.analyser())
         known, scheme = plugins.names("fedrank.search_engines"), urlsplit(settings.engine).scheme
         if scheme not in known:
             raise ConfigError(
@@ -278,13 +282,14 @@ class OwnerFolder(ServedFolder):
             )
         file = self.path / "engine.authorization"
         authorization = file.read_text().strip() if file.exists() else ""
-        place = Place(settings.engine, Columns.of(settings.columns), settings.table, authorization)
+        place = Place(settings.engine, Columns.of(settings.columns), settings.table, authorization, self.analyser())
         return plugins.get("fedrank.search_engines", scheme)(place)
 
     def owner(self, engine: Any, askers: Askers, encoder: Encoder | None = None) -> Owner:
         """The owner over an index."""
         key, tickets = self._secrets()
-        return Owner(engine, key, Tickets(tickets), askers.admit, self.settings(), self.table(), encoder)
+        admit, table = askers.admit, self.table()
+        return Owner(engine, key, Tickets(tickets), admit, self.settings(), table, encoder, self.analyser())
 
     # ------------------------------------------------------------------------------------------------- statistics
 

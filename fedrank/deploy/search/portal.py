@@ -1,8 +1,5 @@
 """A search page and a REST interface for the people of one asker; it holds the asker's tokens and seals for them.
 
-Where the federation's file names a hub, opening a document is a click, from which the portal's devices learn
-(:mod:`fedrank.deploy.search.learning`).
-
 ``POST /v1/search`` takes ``{"query": …, "k": …}`` and gives hits, ``POST /v1/fetch`` takes the name of an answer and
 the number of a hit in it. The page at ``/`` uses both. It is for one company's network: whoever reaches it asks in the
 asker's name. Web pages of other sites do not (:mod:`fedrank.deploy.http.origins`).
@@ -27,8 +24,6 @@ from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.http.origins import Hosts
 from fedrank.deploy.http.routes import NO_SNIFF, NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response
 from fedrank.deploy.search.federation import Answer, Federation
-from fedrank.deploy.search.learning import LearningRanker
-from fedrank.texts.data.corpus import tokenise
 
 R = TypeVar("R")
 
@@ -63,7 +58,6 @@ class PortalApp(HttpApp):
     def __init__(self, federation: Federation, names: Sequence[str] = ()):
         super().__init__(Guard(body_bytes=8192), RequestCounts())
         self.hosts = Hosts(names)
-        tokenise(["the first query shall not wait for what cuts words"])
         self._federation = federation
         self._threads = ThreadPoolExecutor(_THREADS, "fedrank-portal")
         self._answers: OrderedDict[str, Answer] = OrderedDict()
@@ -109,10 +103,9 @@ class PortalApp(HttpApp):
             {"owner": hit.owner, "score": hit.score, "cosine": hit.features and hit.features[0], "title": hit.title}
             for hit in answer.hits
         ]
-        alone = list(answer.own_statistics)
-        return json_response(
-            200, {"answer": name, "hits": hits, "missing": dict(answer.missing), "own_statistics": alone}
-        )
+        said: dict[str, Json] = {"missing": dict(answer.missing), "own_statistics": [*answer.own_statistics]}
+        said["left_out_cosines"] = [*answer.left_out_cosines]
+        return json_response(200, {"answer": name, "hits": hits, **said})
 
     async def _fetch(self, request: HttpRequest) -> HttpResponse:
         body = _object(request.body)
@@ -126,17 +119,15 @@ class PortalApp(HttpApp):
             return _refuse(404, "This hit is not kept any more; search again.")
         hit = answer.hits[number]
         try:
-            title, text = await self._work(functools.partial(self._federation.fetch, hit))
+            found = await self._work(functools.partial(self._federation.fetch, hit))
         except RunError as error:
             return _refuse(502, str(error))
-        self._federation.report_click(answer, number)  # to open a document is to click on it
-        return json_response(200, {"title": title, "body": text, "owner": hit.owner})
+        return json_response(200, {**found._asdict(), "about": dict(found.about), "owner": hit.owner})
 
     async def _about(self, request: HttpRequest) -> HttpResponse:
         file = self._federation.file
         owners: list[Json] = [owner.name for owner in file.owners]
-        learns = isinstance(self._federation.ranker, LearningRanker)
-        return json_response(200, {"name": file.name, "owners": owners, "learns": learns})
+        return json_response(200, {"name": file.name, "owners": owners})
 
     async def _healthz(self, request: HttpRequest) -> HttpResponse:
         return json_response(200, {"status": "ok"})

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import json
 import logging
@@ -33,15 +34,21 @@ from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResp
 from fedrank.deploy.search.federation import read_federation
 from fedrank.deploy.search.folder import Askers, OwnerFolder
 from fedrank.deploy.search.statistics import STEPS, StatisticsParty
-from fedrank.texts.served.documents import Document, read_documents
+from fedrank.deploy.search.watched import WatchedFolder
+from fedrank.texts.served.documents import Document
 from fedrank.texts.served.engines import Engine
 from fedrank.texts.served.envelopes import LARGEST_QUESTION
+from fedrank.texts.served.files import read_documents
 from fedrank.texts.served.owner import Owner
 
 R = TypeVar("R")
 
 #: Largest body of documents to add, and of one step of the statistics.
 LARGEST_BODY = 64 << 20
+#: Seconds between looks at the folder of documents.
+FOLLOW_SECONDS = 30.0
+#: Files and rows that were left out which are named in the log.
+_MOST_SHOWN = 50
 _OCTETS = b"application/octet-stream"
 
 
@@ -54,6 +61,7 @@ class OwnerApp(HttpApp):
         askers: Its askers.
         party: Its part in statistics; None: it is in no federation yet.
         questions_per_minute: Most questions from one network address.
+        watched: Documents that the index follows; None: they come by requests alone.
     """
 
     def __init__(
@@ -63,9 +71,11 @@ class OwnerApp(HttpApp):
         askers: Askers,
         party: StatisticsParty | None,
         questions_per_minute: float = 6000.0,
+        watched: WatchedFolder | None = None,
     ):
         guard = Guard(body_bytes=1024)
-        super().__init__(guard, RequestCounts(), on_stop=self._stop)
+        super().__init__(guard, RequestCounts(), on_start=self._start, on_stop=self._stop)
+        self._watched, self._following = watched, None
         self._folder, self._owner, self._askers, self._party = folder, owner, askers, party
         self._admin = Secret(folder.token("admin"), "admin.token")
         self._broker = Secret(folder.token("broker"), "broker.token")
@@ -87,10 +97,32 @@ class OwnerApp(HttpApp):
     async def _work(self, act: Callable[[], R]) -> R:
         return await asyncio.get_running_loop().run_in_executor(self._worker, act)
 
+    async def _start(self) -> None:
+        if self._watched is not None:  # files are read beside questions, and the index is written between them
+            engine, submit = self._owner.engine, self._worker.submit
+            self._watched.add = lambda documents: submit(engine.add, list(documents)).result()
+            self._watched.remove = lambda ids: submit(engine.remove, list(ids)).result()
+            self._following = asyncio.create_task(self._follow(self._watched))
+
+    async def _follow(self, watched: WatchedFolder) -> None:
+        while True:
+            await asyncio.sleep(FOLLOW_SECONDS)
+            try:
+                added, removed = await asyncio.to_thread(watched.follow)
+                if added or removed:
+                    _log.info("%d documents were added or changed, %d removed", added, removed)
+            except FedrankError as error:
+                _log.warning("%s", error)
+
     async def _stop(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+
         def close() -> None:
             self._owner.engine.close()
             self._askers.close()
+            if self._watched is not None:
+                self._watched.close()
 
         await self._work(close)
         self._worker.shutdown()
@@ -169,7 +201,8 @@ class OwnerApp(HttpApp):
                 "documents": len(self._owner.engine),
                 "answered": self._answered,
                 "statistics": "shared" if self._owner.table else "own",
-                "note": self._owner.table.note() if self._owner.table else "",
+                "note": self._owner.table.note(self._owner.analyser.fingerprint) if self._owner.table else "",
+                "left_out": self._watched.problems() if self._watched is not None else [],
                 "releases": self._folder.releases(),
                 "askers": [{"name": n, "searched": s, "fetched": f} for n, s, f in self._askers.rows()],
             }
@@ -194,46 +227,35 @@ def owner_app(home: OwnerFolder, federation: Path | None = None, documents: Path
     Args:
         home: The folder.
         federation: The federation's file; None: the owner takes part in no statistics.
-        documents: Documents to add before anything is answered.
+        documents: Folder or file whose documents the index follows, from before anything is answered.
 
     Raises:
         ConfigError: Settings or federation cannot be used, or the federation does not know this owner.
         RunError: Something in the folder cannot be used.
-        DataError: The documents cannot be read; none of them is added.
+        DataError: There are no documents.
     """
+    file = None if federation is None else read_federation(federation)
+    if file is not None and (languages := " ".join(file.languages)) != home.settings().languages:
+        home.prepare(dataclasses.replace(home.settings(), languages=languages))
     encoder = home.encoder()
     engine, askers = home.engine(encoder), home.askers()
     try:
+        watched = None
         if documents is not None:
-            _add_given(engine, documents)
+            watched = WatchedFolder(documents, home.path / "documents.db", engine.add, engine.remove)
+            if not len(engine):
+                watched.forget()
+            _log.info("%d documents were added or changed, %d removed", *watched.follow())
+            for line in watched.problems()[:_MOST_SHOWN]:
+                _log.warning("left out: %s", line)
         party = None
-        file = None if federation is None else read_federation(federation)
         if file is not None and len(file.owners) > 1:  # the sum over one owner would be that owner's
             party = StatisticsParty(home, home.private_key(), file, engine)
-        return OwnerApp(home, home.owner(engine, askers, encoder), askers, party)
+        return OwnerApp(home, home.owner(engine, askers, encoder), askers, party, watched=watched)
     except BaseException:
         engine.close()
         askers.close()
         raise
-
-
-def _add_given(engine: Engine, documents: Path) -> None:
-    """Add the documents that are given at a start, and say how many others the index holds."""
-    ids = set[int]()
-
-    def note_ids() -> Iterator[Document]:
-        for document in read_documents(documents):
-            ids.add(hash(document.id))
-            yield document
-
-    _log.info("%d documents were added", engine.add(note_ids()))
-    if others := len(engine) - len(ids):
-        _log.warning(
-            "%d documents of the index are not in %s and are found all the same, from an earlier start or from fedrank "
-            "owner add; fedrank search owner remove takes them away",
-            others,
-            documents,
-        )
 
 
 class Operator:
@@ -254,8 +276,12 @@ class Operator:
             pinned = self._home.certificate("owner")
             self._client = HttpClient(self._home.url("owner"), allow_http=True, timeout=120.0, pinned=pinned)
 
-    def add(self, documents: Path) -> tuple[int, int]:
+    def add(self, documents: Path, problems: list[str] | None = None) -> tuple[int, int]:
         """Add documents.
+
+        Args:
+            documents: The file or folder.
+            problems: As of :func:`~fedrank.texts.served.files.read_documents`.
 
         Returns:
             How many were added, and how many there are.
@@ -265,9 +291,9 @@ class Operator:
             RunError: They cannot be added; those of earlier chunks may have been.
         """
         if not self._is_served():
-            return self._at_home(lambda engine: (engine.add(read_documents(documents)), len(engine)))
+            return self._at_home(lambda engine: (engine.add(read_documents(documents, problems)), len(engine)))
         added = total = 0
-        for chunk in _chunks(read_documents(documents)):
+        for chunk in _chunks(read_documents(documents, problems)):
             found = self._send_request("POST", "/v1/documents", chunk)
             added, total = added + found["documents"], found["all"]
         return added, total
@@ -292,7 +318,8 @@ class Operator:
             "documents": self._at_home(len),
             "answered": 0,
             "statistics": "shared" if table else "own",
-            "note": table.note() if table else "",
+            "note": table.note(self._home.analyser().fingerprint) if table else "",
+            "left_out": [],
             "releases": self._home.releases(),
             "askers": rows,
         }
@@ -335,7 +362,8 @@ def _chunks(documents: Iterator[Document]) -> Iterator[bytes]:
     lines: list[bytes] = []
     size = 0
     for document in documents:
-        line = json.dumps({"id": document.id, "title": document.title, "text": document.body}).encode()
+        row = {"id": document.id, "title": document.title, "text": document.body, "about": dict(document.about)}
+        line = json.dumps(row).encode()
         if lines and size + len(line) > _CHUNK:
             yield b"\n".join(lines)
             lines, size = [], 0

@@ -33,7 +33,7 @@ from fedrank.engine.checkpoint import write_atomically
 from fedrank.privacy.secure_sum import Party, Server, Terms
 from fedrank.privacy.secure_sum.messages import KEY, Advertisement, message_sizes
 from fedrank.privacy.secure_sum.party import rows, to_array
-from fedrank.texts.served.documents import analyser
+from fedrank.texts.served.analyser import Analyser
 from fedrank.texts.served.engines import Engine
 from fedrank.texts.served.envelopes import key_of
 from fedrank.texts.served.statistics import StatisticsTerms, TermTable
@@ -60,6 +60,7 @@ class StatisticsParty:
     def __init__(self, folder: OwnerFolder, key: X25519PrivateKey, federation: FederationFile, engine: Engine):
         self._folder, self._key, self._engine = folder, key, engine
         self._cards, self._terms = federation.owners, federation.statistics()
+        self._analyser = folder.analyser().fingerprint
         own = folder.public_key()
         self._number = next((n for n, card in enumerate(self._cards) if card.key == own), -1)
         if self._number < 0:
@@ -98,7 +99,7 @@ class StatisticsParty:
         codes: list[Json] = [
             _text(_code(self._key, card, reply)) if n != self._number else "" for n, card in enumerate(self._cards)
         ]
-        return {"message": _text(reply), "codes": codes, "analyser": analyser()}
+        return {"message": _text(reply), "codes": codes, "analyser": self._analyser}
 
     def _shares(self, body: Mapping[str, Any]) -> dict[str, Json]:
         party, roster = self._there(), self._steps[1].request.decode(_bytes(body["message"]))
@@ -123,7 +124,7 @@ class StatisticsParty:
 
     def _table(self, body: Mapping[str, Any]) -> dict[str, Json]:
         total = np.frombuffer(_bytes(body["total"]), "<u4")
-        self._folder.keep_table(self._terms.table(total))
+        self._folder.keep_table(self._terms.table(total, self._analyser))
         self._party = None
         self._kept(self._release).unlink(missing_ok=True)
         return {}
@@ -190,10 +191,11 @@ def make_statistics(
     invitation = steps[0].request.encode(server.invitation())
     first = [owner.ask("keys", {"release": release, "message": _text(invitation)}) for owner in owners]
     cuts = {owner.name: answer.get("analyser") for owner, answer in zip(federation.owners, first, strict=True)}
-    if wrong := [name for name, cut in cuts.items() if cut != analyser()]:
+    analyser = Analyser(federation.languages).fingerprint
+    if wrong := [name for name, cut in cuts.items() if cut != analyser]:
         raise RunError(
             f"{', '.join(wrong)}: cuts texts into other words than this machine does, so that sums would mean nothing. "
-            "All owners and the broker need the same version of fedrank and of its stemmer."
+            "All owners and the broker need the same languages, version of fedrank and stemmer."
         )
     codes = [_codes(owner, answer, len(owners)) for owner, answer in zip(federation.owners, first, strict=True)]
     requests = [server.rosters(_decode(steps[0].reply, first))]
@@ -215,7 +217,7 @@ def make_statistics(
     progress("table")
     for owner in owners:
         owner.ask("table", {"total": _text(total.astype("<u4").tobytes())})
-    return sent, terms.table(total)
+    return sent, terms.table(total, analyser)
 
 
 class _Owner:

@@ -21,9 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fedrank.core.errors import ConfigError
 from fedrank.core.registry import Entry
-from fedrank.ranking.clicks.cascade import MAX_GRADES, CascadeUser
+from fedrank.ranking.clicks.cascade import CascadeUser, check_grades
 
 #: Probability that a result without relevance is clicked when it is looked at.
 NOISE = 0.1
@@ -49,13 +48,12 @@ def attraction(grades: int) -> tuple[float, ...]:
     """P(click | label, examined) of each grade; of one grade ε.
 
     Raises:
-        ConfigError: More grades than any data set here has.
+        ConfigError: There are more grades than click models know.
 
     >>> attraction(3)
     (0.1, 0.4, 1.0)
     """
-    if not 1 <= grades <= MAX_GRADES:
-        raise ConfigError(f"these users know labels up to {MAX_GRADES - 1}, got labels up to {grades - 1}.")
+    check_grades(grades)
     best = max(1, 2 ** (grades - 1) - 1)
     return tuple(NOISE + (1 - NOISE) * (2**label - 1) / best for label in range(grades))
 

@@ -31,6 +31,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jnp
 from fedrank.core.registry import Entry, Registry
 from fedrank.core.rng import uniform
+from fedrank.metrics.offline import MOST_LABEL
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,8 @@ class CascadeUser:
         return len(self.click)
 
 
-#: Grades of the finest table below; labels beyond are of no use to any user here.
-MAX_GRADES = 5
+#: Most grades, of labels 0 .. 30: beyond, a gain of 2^label leaves 32 bits.
+MAX_GRADES = MOST_LABEL + 1
 
 #: Click models by name, the entry points of ``fedrank.clicks``; each makes the user for a number of grades.
 USERS: Registry[Callable[[int, int], CascadeUser]] = Registry("click model", "fedrank.clicks")
@@ -113,23 +114,29 @@ _TABLES = {
 }
 
 
+def check_grades(grades: int) -> None:
+    """Refuse more grades than click models know.
+
+    Raises:
+        ConfigError: There are fewer than 1 or more than :data:`MAX_GRADES`.
+    """
+    if not 1 <= grades <= MAX_GRADES:
+        raise ConfigError(f"click models know labels up to {MAX_GRADES - 1}, got labels up to {grades - 1}.")
+
+
 def _entry(name: str, summary: str, citation: str = "guo2009ccm") -> Entry[Callable[[int, int], CascadeUser]]:
     def make(grades: int, depth: int = 10) -> CascadeUser:
-        tables = _TABLES[name]
+        check_grades(grades)
         # Two grades (relevant or not) use the ends of the three-grade table; four use the first four of five.
+        tables = _TABLES[name]
         if grades == 2:
-            click, stop = tables[3]
-            return CascadeUser(name, (click[0], click[2]), (stop[0], stop[2]), depth)
-        if grades in (1, 3):
-            click, stop = tables[3]
-            return CascadeUser(name, click, stop, depth)
-        if grades in (4, 5):
-            click, stop = tables[5]
-            return CascadeUser(name, click, stop, depth)
-        raise ConfigError(
-            f"click model {name!r} is defined for labels 0..2 and 0..4, got labels up to {grades - 1}. "
-            "Map the labels to these grades, or register a click model of your own."
-        )
+            click, stop = (table[::2] for table in tables[3])
+        elif grades <= 5:
+            click, stop = tables[3 if grades <= 3 else 5]
+        else:
+            places = np.linspace(0, 4, grades)
+            click, stop = (tuple(np.interp(places, range(5), table).tolist()) for table in tables[5])
+        return CascadeUser(name, click, stop, depth)
 
     return Entry(name, make, summary, citation)
 
@@ -147,13 +154,14 @@ def cascade(name: str, grades: int = 3, depth: int = 10) -> CascadeUser:
 
     Args:
         name: Of a click model, such as ``navigational``.
-        grades: Number of relevance grades in the data: 3 as in LETOR 4.0, 5 as in MSLR and Yahoo. Two grades take the
-            ends of the three-grade table, four the first four of the five-grade table.
+        grades: Number of relevance grades in the data, 1 to :data:`MAX_GRADES`: 3 as in LETOR 4.0, 5 as in MSLR and
+            Yahoo. Two grades take the ends of the three-grade table, four the first four of the five-grade table, and
+            more lie at equal distances on the lines between the five.
         depth: Results shown.
 
     Raises:
         UnknownNameError: No such click model.
-        ConfigError: It is not defined for this number of grades.
+        ConfigError: There are more grades than click models know.
 
     >>> cascade("navigational").click
     (0.05, 0.5, 0.95)

@@ -29,7 +29,7 @@ import numpy as np
 
 from fedrank.core.errors import ConfigError, FormatError
 from fedrank.data.lines import Lines, explain, read_lines, shown
-from fedrank.ranking.data.queries import QuerySet
+from fedrank.ranking.data.queries import TO_GRADES, QuerySet
 
 Source = str | os.PathLike[str]
 ZeroBased = bool | Literal["auto"]
@@ -249,7 +249,8 @@ def _check(file: _Parsed, max_label: int) -> None:
     if not good.all():
         row = int(np.argmin(good))
         limit = "" if max_label == np.iinfo(np.int32).max else f" of at most {max_label}"
-        raise file.error(row, f"the label must be a whole number{limit}, 0 or above, got {labels[row]:g}.")
+        to_do = "" if labels[row] == np.floor(labels[row]) else f" {TO_GRADES}"
+        raise file.error(row, f"the label must be a whole number{limit}, 0 or above, got {labels[row]:g}.{to_do}")
     finite = np.isfinite(file.values)
     if not finite.all():
         place = int(np.argmin(finite))

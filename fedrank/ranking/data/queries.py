@@ -289,8 +289,15 @@ def _features(values: np.ndarray, called: str) -> np.ndarray:
     return values
 
 
+#: What to do with labels that are no whole numbers.
+TO_GRADES = "Multiply grades with halves by 2; write 1 and 0 for true and false."
+
+
 def _labels(values: np.ndarray, called: str) -> np.ndarray:
-    values = _integers(values, f"labels of {called}")
+    try:
+        values = _integers(values, f"labels of {called}")
+    except DataError as cause:
+        raise DataError(f"{cause} {TO_GRADES}") from None
     if values.ndim != 1:
         raise DataError(f"labels of {called} must have shape [documents], got {values.shape}.")
     if values.size and (values.min() < 0 or values.max() > np.iinfo(np.int32).max):

@@ -32,9 +32,10 @@ from fedrank.core.errors import ConfigError, DataError
 from fedrank.core.optional import is_installed
 from fedrank.core.trees import Json
 from fedrank.ranking.data.normalise import CONSTANT, fit_constants, in_range
+from fedrank.ranking.logs.columns import LogFormat
 from fedrank.ranking.logs.off_policy import ESTIMATORS, FEW, Estimate, Measure, OffPolicy, Worth
 from fedrank.ranking.logs.position_bias import PositionBias, count_cells, estimate_bias, given_bias
-from fedrank.ranking.logs.read import ClickLog, LogFormat, read_log
+from fedrank.ranking.logs.read import ClickLog, read_log
 from fedrank.ranking.model import RankingModel
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.rankers.linear import Linear

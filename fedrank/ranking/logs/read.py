@@ -32,9 +32,9 @@ from jaxtyping import Bool, Float32, Float64, Int, UInt8, UInt32, UInt64
 
 from fedrank.core.compiled import njit
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError
-from fedrank.core.fields import setting
 from fedrank.core.optional import OptionalModule
 from fedrank.ranking.clicks.fit import Sessions
+from fedrank.ranking.logs.columns import DEEPEST, LogFormat
 
 pl: Any = OptionalModule("polars", "logs", "Reading a click log")
 
@@ -42,33 +42,9 @@ pl: Any = OptionalModule("polars", "logs", "Reading a click log")
 _BATCH = 250_000
 #: A session with this many results, all clicked, is a bot's.
 _ALL_CLICKED = 5
-#: Places at most: they are kept in one byte.
-_DEEPEST = 255
 #: Columns of a log that are never features.
 _OTHERS = ("timestamp", "time", "date", "rank")
 _YES, _NO = ("1", "true", "yes", "t", "y", "1.0"), ("0", "false", "no", "f", "n", "0.0", "")
-
-
-@dataclass(frozen=True)
-class LogFormat:
-    """Meaning of a click log's columns, and rules of reading it."""
-
-    session: str = setting("session", "Column with the session, one search and what it showed; it may be missing.")
-    query: str = setting("query", "Column with the query.")
-    document: str = setting("document", "Column with the document.")
-    position: str = setting("position", "Column with the position, from 1.")
-    click: str = setting("click", "Column with the click: true, yes, 1, or a number of clicks.")
-    user: str = setting("user", "Column with the user; it may be missing.")
-    page: str = setting("page", "Column with the page of results, from 1; it may be missing.")
-    propensity: str = setting(
-        "propensity", "Column with the probability that the user looked at the result, where it is known."
-    )
-    page_size: int = setting(0, "Results of a page; needed with pages whose positions begin at 1 again.")
-    features: tuple[str, ...] | None = setting(None, "Columns that are features; by default all others of numbers.")
-    deepest: int = setting(50, "Deepest position that is read.", low=1, high=_DEEPEST)
-    most_searches: int = setting(1000, "Searches of a user beyond which it counts as a bot.", low=1)
-    all_clicked: bool = setting(True, "Leave sessions out as a bot's where all of at least five results were clicked.")
-    click_actions: tuple[str, ...] = setting(("click", "click_through", "item_click"), "UBI's actions that are clicks.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +84,21 @@ class ClickLog:
     def depth(self) -> int:
         """Deepest position that a result stands at, counted from 1."""
         return int(self.position.max(initial=0))
+
+    def facts(self) -> dict[str, int | float]:
+        """Numbers that say what is in the log."""
+        places = self.position.astype(np.int64) + 256 * self.pair.astype(np.int64)
+        positions_of = np.bincount(np.unique(places) // 256, minlength=len(self.query))
+        return {
+            "sessions": self.n_sessions,
+            "queries": len(np.unique(self.query[np.unique(self.pair)])),
+            "results shown": len(self.pair),
+            "pairs of query and document": int((positions_of > 0).sum()),
+            "pairs at several positions": int((positions_of > 1).sum()),
+            "deepest position": self.depth,
+            "clicks": int(self.clicked.sum()),
+            "features": len(self.names),
+        }
 
     def part(self, kept: Bool[np.ndarray, " sessions"]) -> ClickLog:
         """Some of the sessions; pairs keep their numbers."""
@@ -166,6 +157,14 @@ def read_log(source: Any, form: LogFormat = LogFormat(), features: Any = None) -
     if features is not None:
         frame, beside = _join(frame, _scan(features, form), form)
     return _Builder(frame, form, called, beside).log()
+
+
+def is_log(path: Path, form: LogFormat = LogFormat()) -> bool:
+    """True if a path is a click log by its columns, or a folder of UBI by its files; needs polars."""
+    try:
+        return {form.query, form.document, form.click} <= set(_scan(path, form).collect_schema().names())
+    except (MissingDataError, FormatError, pl.exceptions.PolarsError, OSError):
+        return False
 
 
 def _scan(source: Any, form: LogFormat) -> Any:
@@ -305,7 +304,7 @@ class _Builder:
             )
         if self.has_page and not form.page_size:
             raise ConfigError(f"{called} has pages; say with --format.page-size how many results a page has.")
-        self.propensity = np.zeros((2, _DEEPEST + 1))
+        self.propensity = np.zeros((2, DEEPEST + 1))
         self.names = () if beside is not None else _feature_names(self.schema, form, called)
 
     def log(self) -> ClickLog:
@@ -382,7 +381,7 @@ class _Builder:
         if form.propensity in batch.columns:
             known = batch[form.propensity].cast(pl.Float64, strict=False)
             self._check((known > 0) & (known <= 1), batch, form.propensity, "above 0 and at most 1", first_row)
-            self.propensity += [np.bincount(places, known, _DEEPEST + 1), np.bincount(places, None, _DEEPEST + 1)]
+            self.propensity += [np.bincount(places, known, DEEPEST + 1), np.bincount(places, None, DEEPEST + 1)]
         zeros = np.zeros(len(batch), np.uint64)
         return {
             "query": _hash(batch[form.query]),
@@ -459,7 +458,7 @@ class _Builder:
             user, offsets = user[first], np.concatenate([[0], np.cumsum(lengths)])
         if not self.has_position:
             place = np.arange(len(pair)) - np.repeat(offsets[:-1], np.diff(offsets)) + 1
-            position = np.minimum(place, _DEEPEST).astype(np.uint8)
+            position = np.minimum(place, DEEPEST).astype(np.uint8)
         owner = user if self.has_user else session
         if not self.has_session and not self.has_user:
             owner = np.arange(len(offsets) - 1, dtype=np.uint64)
@@ -468,7 +467,7 @@ class _Builder:
             _, inverse, searches = np.unique(user, return_inverse=True, return_counts=True)
             bots = searches[inverse] > self.form.most_searches
         draw = (_mix(owner, np.full(len(owner), 77, np.uint64)) >> np.uint64(32)).astype(np.uint32)
-        most = _ALL_CLICKED if self.form.all_clicked else _DEEPEST + 1
+        most = _ALL_CLICKED if self.form.all_clicked else DEEPEST + 1
         kept, twice, places, robots = _compact(pair, position, clicked, offsets, bots, self.form.deepest, most)
         for why, lost in (
             ("rows of a document that its session shows twice", twice),

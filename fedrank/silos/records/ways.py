@@ -196,7 +196,7 @@ def choose_privately(own: Own, sent: Sequence[Sent], ranges: Ranges, rng: np.ran
     for way in WAYS:
         mine = {key: s for key, s in found.items() if key[0] == way}
         if mine:
-            best = min(mine, key=lambda key: calibrated_log_loss(mine[key], own.y))
+            best = list(mine)[int(calibrated_log_loss(np.stack(list(mine.values())), own.y).argmin())]
             models[way], scores[way] = made[best], mine[best]
     parts = ("alone", "federated", "as-they-are")
     level = np.column_stack([scores[name] for name in parts])
@@ -206,7 +206,7 @@ def choose_privately(own: Own, sent: Sequence[Sent], ranges: Ranges, rng: np.ran
         w = stack(level[~test], own.y[~test])
         out[test] = level[test] @ w[:-1] + w[-1]
     models["stacked"], scores["stacked"] = Stacked(tuple(models[n] for n in parts), stack(level, own.y)), out
-    usual = min(_CONTENDERS, key=lambda name: calibrated_log_loss(scores[name], own.y))
+    usual = _CONTENDERS[int(calibrated_log_loss(np.stack([scores[name] for name in _CONTENDERS]), own.y).argmin())]
     return ChosenPrivately(models, recommend(scores, usual, own, fold), fold)
 
 

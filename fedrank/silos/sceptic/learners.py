@@ -121,7 +121,7 @@ PENALTIES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 DEFAULT_PENALTY = 10.0
 #: Rounds of Newton's method; a penalised model takes four to eight.
 _NEWTON = Newton(40)
-#: Share of the value that a step of :func:`fit_ridges` gains, below which it is the last: the next gains its square.
+#: Share of the value that a step of :func:`fit_many` gains, below which it is the last: the next gains its square.
 _CLOSE = 1e-12
 #: Fewest rows of the rarer label by which a penalty is chosen.
 _FEWEST = 4
@@ -177,40 +177,43 @@ def fit_glm(
     return _NEWTON(ask, np.zeros(p) if start is None else start, penalty, centre)
 
 
-def fit_ridges(
+def fit_many(
     x: Float[np.ndarray, "models rows p"],
     y: Float[np.ndarray, " rows"],
     trains: Bool[np.ndarray, "models rows"],
-    penalties: Sequence[float],
-) -> Float[np.ndarray, "models penalties p"]:
-    """β of penalised logistic models of some of the rows, for several strengths of the L2 penalty, all at once.
+    penalty: Float[np.ndarray, "_ fits p p"],
+    centre: Float[np.ndarray, "models fits p"] | None = None,
+) -> Float[np.ndarray, "models fits p"]:
+    """β of penalised logistic models of some of the rows, several fits each, all at once.
 
     Newton's method as :func:`fit_glm` has it, whose models are the same up to rounding; many small models take as long
     as one.
 
     Args:
         x: Standardised rows behind a column of ones; each model may have its own standardisation.
-        y: Labels, of which each model's rows have both.
+        y: Labels, of which each model's rows have both where the intercept has no penalty.
         trains: Rows of each model.
-        penalties: Strengths, above 0.
+        penalty: Λ of each fit, of all models alike or of each.
+        centre: What coefficients are pulled to, which is where the method starts; None: 0.
     """
-    share = np.array([ridge(x.shape[-1], penalty).diagonal() for penalty in penalties])
-    beta = np.zeros((len(x), *share.shape))
-    step, turned = np.zeros_like(beta), x.swapaxes(-1, -2)
+    centre = np.zeros((len(x), *penalty.shape[1:3])) if centre is None else centre
+    beta, turned = centre.copy(), x.swapaxes(-1, -2)
+
+    def pull(beta: np.ndarray) -> np.ndarray:
+        return (penalty @ (beta - centre)[..., None])[..., 0]
 
     def loss(beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         eta = beta @ turned
         each = (np.logaddexp(0.0, eta) - y * eta) * trains[:, None]
-        return eta, each.sum(axis=-1) + 0.5 * (share * beta**2).sum(axis=-1)
+        return eta, each.sum(axis=-1) + 0.5 * ((beta - centre) * pull(beta)).sum(axis=-1)
 
     eta, value = loss(beta)
     for _ in range(_NEWTON.most):
         mean = expit(eta)
         weight = mean * (1 - mean) * trains[:, None]
-        gradient = ((y - mean) * trains[:, None]) @ x - share * beta
-        curved = [(turned * weight[:, k, None]) @ x for k in range(len(share))]
-        information = np.stack(curved, axis=1) + share[:, None] * np.eye(x.shape[-1])
-        step = np.linalg.solve(information, gradient[..., None])[..., 0]
+        gradient = ((y - mean) * trains[:, None]) @ x - pull(beta)
+        curved = [(turned * weight[:, k, None]) @ x for k in range(beta.shape[1])]
+        step = np.linalg.solve(np.stack(curved, axis=1) + penalty, gradient[..., None])[..., 0]
         gain, part = (gradient * step).sum(axis=-1), np.ones(value.shape)
         while True:
             eta, after = loss(beta + part[..., None] * step)
@@ -222,6 +225,16 @@ def fit_ridges(
         if (gain < _CLOSE * np.maximum(1.0, value)).all():
             break
     return beta
+
+
+def fit_ridges(
+    x: Float[np.ndarray, "models rows p"],
+    y: Float[np.ndarray, " rows"],
+    trains: Bool[np.ndarray, "models rows"],
+    penalties: Sequence[float],
+) -> Float[np.ndarray, "models penalties p"]:
+    """:func:`fit_many` with several strengths of the L2 penalty, above 0."""
+    return fit_many(x, y, trains, np.stack([ridge(x.shape[-1], penalty) for penalty in penalties])[None])
 
 
 def log_loss(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"]) -> float:

@@ -8,32 +8,31 @@ cannot be had in a federation: they are computed here where the others' rows are
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.special import expit
 
 from fedrank.core.errors import FedrankWarning
 from fedrank.core.optional import is_installed
 from fedrank.silos.glm.newton import ridge
-from fedrank.silos.glm.sums import moments_of
+from fedrank.silos.glm.sums import Moments, moments_of
 from fedrank.silos.sceptic.learners import (
     PENALTIES,
     Glm,
     Own,
     Scorer,
     design,
-    fit_glm,
     fit_ridges,
     fit_trees,
     folds,
     log_loss,
 )
-from fedrank.silos.sceptic.shrinkage import shrink
+from fedrank.silos.sceptic.shrinkage import shrink_many
 from fedrank.silos.sceptic.summary import Summary, common_moments, summary_of
 
 
@@ -110,87 +109,113 @@ class Others:
 Candidates = dict[tuple[str, float], Scorer]
 
 
-def candidates(own: Own, others: Others, ways: Sequence[str]) -> Candidates:
-    """Models of every way for the target, one for each value of what is to be chosen.
+#: Numbers in the rows of all silos, for all models of a batch, above which models are fitted one after the other.
+_BATCH = 2_000_000
+
+
+def candidates(
+    own: Own, others: Others, ways: Sequence[str], trains: Bool[np.ndarray, "models rows"]
+) -> list[Candidates]:
+    """Models of every way for the target, one for each value of what is to be chosen, for several sets of its rows.
 
     Args:
-        own: The target's training rows.
+        own: The target's rows.
         others: The other silos.
         ways: Names of :data:`WAYS`; those without a model are not among the results.
+        trains: Rows that each result is fitted to, of both labels.
     """
-    out: Candidates = {}
-    moments = common_moments(own.x, others.told)
-    mine = design(own.x, moments), own.y
+    rows = own.rows + sum(one.rows for one in others.silos or ())
+    size = max(1, _BATCH // max(1, rows * (own.x.shape[1] + 1)))
+    batches = [trains[start : start + size] for start in range(0, len(trains), size)]
+    return [made for batch in batches for made in _candidates(own, others, ways, batch)]
+
+
+def _candidates(
+    own: Own, others: Others, ways: Sequence[str], trains: Bool[np.ndarray, "models rows"]
+) -> list[Candidates]:
+    out: list[Candidates] = [{} for _ in trains]
+
+    def add(way: str, values: Sequence[float], betas: Iterable[np.ndarray], moments: Sequence[Moments]) -> None:
+        for made, found, by in zip(out, betas, moments, strict=True):
+            made |= {(way, value): Glm(beta, by) for value, beta in zip(values, found, strict=True)}
+
+    parts = [own[some] for some in trains]
+    moments = [common_moments(part.x, others.told) for part in parts]
+    x = np.stack([design(own.x, by) for by in moments])
     if "alone" in ways:
-        mine_alone = moments_of([own.x])
-        for penalty, beta in zip(PENALTIES, ridges([(design(own.x, mine_alone), own.y)], PENALTIES), strict=True):
-            out["alone", penalty] = Glm(beta, mine_alone)
+        alone = [moments_of([part.x]) for part in parts]
+        x_alone = np.stack([design(own.x, by) for by in alone])
+        add("alone", PENALTIES, fit_ridges(x_alone, own.y, trains, PENALTIES), alone)
     if "trees" in ways:
-        out["trees", 0.0] = fit_trees(own)
+        for made, part in zip(out, parts, strict=True):
+            made["trees", 0.0] = fit_trees(part)
     if "as-they-are" in ways:
-        for number, one in enumerate(others.told):
-            out["as-they-are", float(number)] = one.model
+        for made in out:
+            made |= {("as-they-are", float(number)): one.model for number, one in enumerate(others.told)}
     if "averaged" in ways and others.told:
-        theirs = np.sum([one.rows * one.coefficients(moments) for one in others.told], axis=0)
-        rows = own.rows + sum(one.rows for one in others.told)
-        for penalty, beta in zip(_AVERAGED, ridges([mine], _AVERAGED), strict=True):
-            out["averaged", penalty] = Glm((own.rows * beta + theirs) / rows, moments)
+        told = np.array([one.rows for one in others.told])
+        theirs = [told @ np.stack([one.coefficients(by) for one in others.told]) for by in moments]
+        fits = zip(parts, fit_ridges(x, own.y, trains, _AVERAGED), theirs, strict=True)
+        means = [(part.rows * betas + rest) / (part.rows + told.sum()) for part, betas, rest in fits]
+        add("averaged", _AVERAGED, means, moments)
     if "shrunk" in ways:
-        beta, partners = shrink(*mine, [one.quadratic(moments) for one in others.told])
-        out["shrunk", 0.0] = Glm(beta, moments, partners)
+        fits = shrink_many(x, own.y, trains, [[one.quadratic(by) for one in others.told] for by in moments])
+        for made, by, fit in zip(out, moments, fits, strict=True):
+            made["shrunk", 0.0] = Glm(fit.beta, by, fit.partners)
     if others.silos is None:
         return out
-    all_silos = [mine, *((design(one.x, moments), one.y) for one in others.silos)]
+    theirs_x = [np.stack([design(one.x, by) for by in moments]) for one in others.silos]
+    theirs_y = [one.y for one in others.silos]
     if "federated" in ways:
-        out |= {
-            ("federated", penalty): Glm(beta, moments)
-            for penalty, beta in zip(_MANY, ridges(all_silos, _MANY), strict=True)
-        }
+        all_x, all_y = np.concatenate([x, *theirs_x], axis=1), np.concatenate([own.y, *theirs_y])
+        used = np.pad(trains, ((0, 0), (0, len(all_y) - own.rows)), constant_values=True)
+        add("federated", _MANY, fit_ridges(all_x, all_y, used, _MANY), moments)
     if "fedavg" in ways:
-        made = fedavg(all_silos, _FEDAVG)
-        out |= {("fedavg", penalty): Glm(beta, moments) for penalty, beta in zip(_FEDAVG, made, strict=True)}
+        add("fedavg", _FEDAVG, fedavg([x, *theirs_x], [own.y, *theirs_y], trains, _FEDAVG), moments)
     if "trees-pooled" in ways:
-        x = np.concatenate([own.x, *(one.x for one in others.silos)])
-        y = np.concatenate([own.y, *(one.y for one in others.silos)])
-        out["trees-pooled", 0.0] = fit_trees(Own(x, y))
+        for made, part in zip(out, parts, strict=True):
+            y = np.concatenate([part.y, *theirs_y])
+            made["trees-pooled", 0.0] = fit_trees(Own(np.concatenate([part.x, *(one.x for one in others.silos)]), y))
     return out
 
 
-#: Standardised rows behind a column of ones, and their labels.
-Rows = tuple[Float[np.ndarray, "_ p"], Float[np.ndarray, " _"]]
-
-
-def ridges(silos: Sequence[Rows], penalties: Sequence[float]) -> Float[np.ndarray, "penalties p"]:
-    """Penalised logistic models of all rows of some silos, one for each penalty."""
-    x, y = (np.concatenate(parts) for parts in zip(*silos, strict=True))
-    return fit_ridges(x[None], y, np.ones((1, len(y)), bool), penalties)[0]
-
-
-def fedavg(silos: Sequence[Rows], penalties: Sequence[float]) -> Float[np.ndarray, "penalties p"]:
+def fedavg(
+    x: Sequence[Float[np.ndarray, "models _ p"]],
+    y: Sequence[Float[np.ndarray, " _"]],
+    trains: Bool[np.ndarray, "models own"],
+    penalties: Sequence[float],
+) -> Float[np.ndarray, "models penalties p"]:
     """Federated averaging of logistic models: each round every silo takes steps down its own penalised mean loss.
 
     Steps have the length that the silo's own curvature allows: 1 over a bound of the second derivative. A row of zeros
     with a label of one half, which fills up a silo, has no part in any sum.
 
     Args:
-        silos: Rows of each silo.
+        x: Rows of each silo, standardised for each model; the first is the one whose rows are chosen from.
+        y: Labels of each silo.
+        trains: Rows of the first silo that each model takes.
         penalties: Strengths of the L2 penalty on the sum over all rows.
     """
-    p = silos[0][0].shape[1]
-    silos = [(x, y) for x, y in silos if len(y)]
-    rows = np.array([len(y) for _, y in silos], float)
-    x = np.stack([np.pad(x, ((0, int(rows.max()) - len(y)), (0, 0))) for x, y in silos])
-    y = np.stack([np.pad(y, (0, int(rows.max()) - len(y)), constant_values=0.5) for _, y in silos])
-    share = np.array([ridge(p, penalty / rows.sum()).diagonal() for penalty in penalties])
-    bound = np.linalg.eigvalsh(x.swapaxes(-1, -2) @ x)[:, -1] / (4 * rows)
-    length = 1 / (bound[:, None, None] + share.max(axis=-1)[:, None])
-    beta = np.zeros_like(share)
+    models, _, p = x[0].shape
+    most = max(len(labels) for labels in y)
+    first = (x[0] * trains[..., None], np.where(trains, y[0], 0.5))
+    rest = [(rows, np.broadcast_to(labels, (models, len(labels)))) for rows, labels in zip(x[1:], y[1:], strict=True)]
+    silos = [pair for pair in (first, *rest) if pair[0].shape[1]]
+    all_x = np.stack([np.pad(a, ((0, 0), (0, most - a.shape[1]), (0, 0))) for a, _ in silos], axis=1)
+    all_y = np.stack([np.pad(b, ((0, 0), (0, most - b.shape[1])), constant_values=0.5) for _, b in silos], axis=1)
+    rows = np.array([trains.sum(axis=1), *(np.full(models, b.shape[1]) for _, b in silos[1:])], float).T
+    total = rows.sum(axis=1)
+    share = np.array([[ridge(p, penalty / n).diagonal() for penalty in penalties] for n in total])[:, None]
+    turned = all_x.swapaxes(-1, -2)
+    bound = np.linalg.eigvalsh(turned @ all_x)[..., -1] / (4 * rows)
+    length = 1 / (bound[..., None, None] + share.max(axis=-1)[..., None])
+    beta = np.zeros((models, len(penalties), p))
     for _ in range(ROUNDS):
-        local = np.repeat(beta[None], len(silos), axis=0)
+        local = np.repeat(beta[:, None], len(silos), axis=1)
         for _ in range(STEPS):
-            apart = expit(local @ x.swapaxes(-1, -2)) - y[:, None]
-            local -= length * (apart @ x / rows[:, None, None] + share * local)
-        beta = np.tensordot(rows / rows.sum(), local, 1)
+            apart = expit(local @ turned) - all_y[:, :, None]
+            local -= length * (apart @ all_x / rows[..., None, None] + share * local)
+        beta = np.einsum("ms,mskp->mkp", rows / total[:, None], local)
     return beta
 
 
@@ -234,32 +259,36 @@ def choose(own: Own, others: Others, rng: np.random.Generator, ways: Sequence[st
         name for name in ways if WAYS[name].kind != "simulation" and (name != "trees" or own.rows >= _ENOUGH)
     )
     fold = folds(own, 5, rng)
+    trains = fold != np.append(np.unique(fold), -1)[:, None]  # all but one fold, and all rows
+    *inner, made = candidates(own, others, inside, trains)
     found: dict[tuple[str, float], np.ndarray] = {}
-    for number in np.unique(fold):
-        test = fold == number
-        for key, score in candidates(own[~test], others, inside).items():
-            found.setdefault(key, np.empty(own.rows))[test] = score(own.x[test])
+    for some, models in zip(trains, inner, strict=False):
+        for key, score in models.items():
+            found.setdefault(key, np.empty(own.rows))[~some] = score(own.x[~some])
+    made |= candidates(own, others, [way for way in ways if way not in inside], trains[-1:])[0]
     picked: dict[str, float] = {}
     scores: dict[str, np.ndarray] = {}
     for name in ways:
         mine = {value: s for (way, value), s in found.items() if way == name}
         if mine:
-            picked[name] = min(mine, key=lambda value: calibrated_log_loss(mine[value], own.y))
+            losses = calibrated_log_loss(np.stack(list(mine.values())), own.y)
+            picked[name] = list(mine)[int(losses.argmin())]
             scores[name] = mine[picked[name]]
-    made = candidates(own, others, ways)
     models = {way: score for (way, value), score in made.items() if picked.get(way, value) == value}
     usual = "shrunk" if "shrunk" in scores else "alone"
     return Chosen(models, picked, scores, fold, recommend(scores, usual, own, fold))
 
 
-def calibrated_log_loss(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"]) -> float:
+def calibrated_log_loss(
+    scores: Float[np.ndarray, "models rows"], y: Float[np.ndarray, " rows"]
+) -> Float[np.ndarray, " models"]:
     """Log-loss of scores after calibration of intercept and slope, as AUC asks for order only."""
     clipped = np.clip(scores, -12, 12)
-    x = np.column_stack([np.ones(len(y)), (clipped - clipped.mean()) / max(float(clipped.std()), 1e-9)])
-    beta = fit_glm([(x, y)], 0.1).beta
-    if beta[1] < 0:  # a model that says the opposite is not made good by turning it round
-        beta = np.array([beta[0], 0.0])
-    return log_loss(x @ beta, y)
+    clipped = clipped - clipped.mean(axis=1, keepdims=True)
+    x = np.stack([np.ones(scores.shape), clipped / np.maximum(clipped.std(axis=1, keepdims=True), 1e-9)], axis=-1)
+    beta = fit_ridges(x, y, np.ones(scores.shape, bool), [0.1])[:, 0]
+    beta[:, 1] = np.maximum(beta[:, 1], 0.0)  # a model that says the opposite is not made good by turning it round
+    return np.array([log_loss(one, y) for one in (x @ beta[..., None])[..., 0]])
 
 
 def recommend(

@@ -16,9 +16,10 @@ the words of the query, with an encoder the query as it was typed, and which doc
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
-from collections import Counter
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -32,7 +33,8 @@ from fedrank.core.fields import setting
 from fedrank.core.trees import Json
 from fedrank.texts.data.corpus import FIELDS
 from fedrank.texts.data.features import Statistics, bm25
-from fedrank.texts.served.documents import LONGEST_TITLE, Document, Words
+from fedrank.texts.served.analyser import Analyser, english
+from fedrank.texts.served.documents import LONGEST_TITLE, Words
 from fedrank.texts.served.encoder import Encoder
 from fedrank.texts.served.engines import Candidate, Engine
 from fedrank.texts.served.envelopes import Tickets, open_question, seal_answer
@@ -86,22 +88,13 @@ def counts_of(
 ) -> tuple[Float64[np.ndarray, "terms documents fields"], Float64[np.ndarray, "documents fields"]]:
     """Counts of the query's words in each document's body and title, and their lengths in words."""
     counts = np.zeros((len(query), len(documents), 2))
-    lengths = np.zeros((len(documents), 2))
-    wanted: dict[str, list[int]] = {}
     for place, word in enumerate(query):
-        wanted.setdefault(word, []).append(place)
-    for number, words in enumerate(documents):
-        for field, own in enumerate((words.body, words.title)):
-            lengths[number, field] = len(own)
-            for word, count in Counter(word for word in own if word in wanted).items():
-                counts[wanted[word], number, field] = count
-    return counts, lengths
+        counts[place] = [(words.body.count(word), words.title.count(word)) for words in documents]
+    return counts, np.array([(len(words.body), len(words.title)) for words in documents], np.float64).reshape(-1, 2)
 
 
 #: Most words of a query, and characters of one.
 MOST_WORDS, LONGEST_WORD = 64, 64
-#: Most queries of one question: a query among decoys.
-MOST_AT_ONCE = 32
 #: Largest step that scores are rounded to.
 LARGEST_STEP = 100.0
 #: Most characters of a query as it was typed.
@@ -125,7 +118,7 @@ class OwnerSettings:
     most_hits: int = setting(20, "Most hits of an answer.", low=1, high=1000)
     step: float = setting(0.1, "Scores are rounded to a multiple of this.")
     candidates: int = setting(
-        200, "Documents that the index finds for a query and that are scored exactly.", low=1, high=100_000
+        50, "Documents or passages that the index finds for a query and that are scored exactly.", low=1, high=100_000
     )
     questions_a_day: int = setting(2000, "Questions of one asker in a day.", low=1, high=10**9)
     features: bool = setting(
@@ -135,6 +128,10 @@ class OwnerSettings:
         "", "Encoder of texts, whose cosine is one of these numbers: all-minilm-l6-v2, or a folder; empty: none."
     )
     fetches_a_day: int = setting(500, "Documents that one asker fetches in a day.", low=0, high=10**9)
+    languages: str = setting(
+        "english",
+        "Languages of the texts, with spaces between; those of the federation's file, where the owner has one.",
+    )
     engine: str = setting(
         "",
         "Existing index: postgresql://… or https://HOST:9200/INDEX (OpenSearch, Elasticsearch); empty: "
@@ -173,16 +170,18 @@ class OwnHit(NamedTuple):
         id: Its id.
         score: Its rounded score.
         features: Its rounded numbers, as :data:`fedrank.texts.served.owner.NAMES`.
+        title: Its title.
     """
 
     id: str
     score: float
     features: tuple[float, ...]
+    title: str = ""
 
 
-#: Whether the asker of this name with this token may ask this number of further questions of this kind, with this
-#: identity, of this day since 1970; a reason where not.
-Admission = Callable[[str, str, str, int, bytes, int], str]
+#: Whether the asker of this name with this token may ask a question of this kind, with this identity, of this day since
+#: 1970; a reason where not.
+Admission = Callable[[str, str, str, bytes, int], str]
 
 
 class Owner:
@@ -196,6 +195,7 @@ class Owner:
         settings: What the owner gives.
         table: The federation's statistics; None: the owner's own, with which scores of owners do not compare.
         encoder: The encoder that the index keeps vectors of; None: it keeps none.
+        analyser: Cut the documents into words; None: that for English.
     """
 
     def __init__(
@@ -207,7 +207,9 @@ class Owner:
         settings: OwnerSettings,
         table: TermTable | None = None,
         encoder: Encoder | None = None,
+        analyser: Analyser | None = None,
     ):
+        self.analyser = analyser or english()
         self.engine, self.settings, self.table, self.encoder = engine, settings, table, encoder
         self._key, self._tickets, self._admit = key, tickets, admit
         # People look at the next page of a list, and many ask the same.
@@ -225,8 +227,8 @@ class Owner:
             answer = self._answer(body, asker.public_bytes_raw())
         except UnicodeEncodeError:  # JSON may hold half of a surrogate pair, which no index takes
             answer = _refuse("malformed", "A question is text that UTF-8 can write.")
-        except RunError:  # the index cannot be read; its message names paths
-            answer = _refuse("unavailable", "The owner's index cannot be read at the moment.")
+        except RunError as error:  # its message names paths
+            answer = _refuse(*(_FULL if _is_disk_full(error.__cause__) else _UNAVAILABLE))
         return seal_answer(answer, asker, sealed)
 
     def _answer(self, body: Mapping[str, Any], identity: bytes) -> dict[str, Json]:
@@ -236,20 +238,11 @@ class Owner:
             return _refuse("malformed", "A question has an asker, a token, and the kind search or fetch.")
         if not isinstance(day, int) or isinstance(day, bool):
             return _refuse("malformed", "A question has the day of its asker; ask with this version of fedrank.")
-        queries = body.get("several", [body]) if kind == "search" else [body]
-        if not isinstance(queries, list) or not 1 <= len(queries) <= MOST_AT_ONCE:
-            return _refuse("malformed", f"several must be a list of 1 to {MOST_AT_ONCE} queries.")
-        if not all(isinstance(query, dict) for query in queries):
-            return _refuse("malformed", "Each of several queries is an object with words.")
-        # A query among decoys costs as many questions as there are queries.
-        if why := self._admit(name, token, kind, len(queries), identity, day):
+        if why := self._admit(name, token, kind, identity, day):
             return _refuse(why, _REASONS[why])
-        if kind == "fetch":
-            return self._fetch(body, name)
-        if "several" not in body:
-            return self._search(body, name)
-        common = {part: value for part, value in body.items() if part in ("k", "features")}
-        return {"several": [self._search({**query, **common}, name) for query in queries]}
+        if body.get("analyser", self.analyser.fingerprint) != self.analyser.fingerprint:
+            return _refuse("other-analyser", _REASONS["other-analyser"].format(", ".join(self.analyser.languages)))
+        return self._fetch(body, name) if kind == "fetch" else self._search(body, name)
 
     def _search(self, body: Mapping[str, Any], asker: str) -> dict[str, Json]:
         words, most = body.get("words"), body.get("k")
@@ -268,8 +261,7 @@ class Owner:
         for found in hits:
             hit: dict[str, Json] = {"ticket": self._tickets.make(found.id, asker), "score": found.score}
             if self.settings.reveals != "score":
-                document = self.engine.get(found.id)
-                hit["title"] = self._shown(document) if document else ""
+                hit["title"] = self._shown(found)
             if features:
                 hit["features"] = list(found.features)
             shown.append(hit)
@@ -301,13 +293,16 @@ class Owner:
         found = self.engine.candidates(weights, max(self.settings.candidates, most))
         by_field = score_documents(words, [candidate.words for candidate in found], statistics)
         scores = by_field.sum(axis=1)
-        best = np.argsort(-scores, kind="stable")[:most]
+        places: dict[str, int] = {}  # of a document's passages the best
+        for place in np.argsort(-scores, kind="stable").tolist():
+            places.setdefault(found[place].id, place)
+        best = list(places.values())[:most]
         documents = [found[place] for place in best]
         # Rounded before anything is made of them: the total and the title's part, and the body's as what is left.
         total, title = self._round(scores[best]), self._round(by_field[best, 1])
         numbers = features_of(np.column_stack([total - title, title]), self._cosines(query, documents))
         return [
-            OwnHit(candidate.id, round(score, 6), tuple(round(number, 6) for number in row))
+            OwnHit(candidate.id, round(score, 6), tuple(round(number, 6) for number in row), candidate.title)
             for candidate, score, row in zip(documents, total.tolist(), numbers.tolist(), strict=True)
         ]
 
@@ -316,11 +311,12 @@ class Owner:
         step = self.settings.step
         return np.round(scores / step) * step if step else scores
 
-    def _shown(self, document: Document) -> str:
+    def _shown(self, hit: OwnHit) -> str:
         """Parts of a document that are shown beside its score."""
-        if document.title or self.settings.reveals == "title":
-            return _cut(document.title, LONGEST_TITLE)
-        return _cut(document.body, _BEGINNING)
+        if hit.title or self.settings.reveals == "title":
+            return _cut(hit.title, LONGEST_TITLE)
+        document = self.engine.get(hit.id)
+        return _cut(document.body, _BEGINNING) if document else ""
 
     def _cosines(self, query: str, documents: list[Candidate]) -> Float64[np.ndarray, " documents"] | None:
         """Cosines of the query's vector with the documents'; None without an encoder or a query."""
@@ -345,7 +341,7 @@ class Owner:
         found = self.engine.get(id)
         if found is None:
             return _refuse("gone", "The owner has taken the document away.")
-        return {"document": {"title": found.title, "body": found.body}}
+        return {"document": {"title": found.title, "body": found.body, "about": dict(found.about)}}
 
 
 #: Why a question is refused.
@@ -354,8 +350,11 @@ _REASONS = {
     "too-many": "The asker's questions of this day are used up; come back tomorrow, or ask the owner for more.",
     "replayed": "This question was asked before, and has been answered; it was not counted again.",
     "other-day": "The question is of another day; set the clock of the asker's machine.",
+    "other-analyser": "The owner cuts texts into other words, of {}; all need one federation.toml and one version.",
     "not-given": "This owner gives no documents out; ask it in another way.",
 }
+_FULL = ("disk-full", "The owner's disk is full, so that it can count no question, and answers none.")
+_UNAVAILABLE = ("unavailable", "The owner's index cannot be read at the moment.")
 #: Vectors of queries that are kept in memory.
 _VECTORS = 256
 #: Weight of a word that stands in every document: those that hold it are found, after all others.
@@ -366,6 +365,12 @@ _BEGINNING = 80
 
 def _refuse(reason: str, detail: str) -> dict[str, Json]:
     return {"error": reason, "detail": detail}
+
+
+def _is_disk_full(cause: BaseException | None) -> bool:
+    return getattr(cause, "errno", None) == errno.ENOSPC or (
+        getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    )
 
 
 def _cut(text: str, most: int) -> str:

@@ -15,7 +15,6 @@ and documents that an owner has twice under two ids.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import io
 import math
@@ -30,7 +29,7 @@ from fedrank.core.privacy_report import DELTA
 from fedrank.privacy.calibration import shared_gaussian_sigma
 from fedrank.privacy.noise.arrays import exact_gaussian
 from fedrank.texts.data.features import Statistics
-from fedrank.texts.served.documents import Words, analyser
+from fedrank.texts.served.documents import Words
 
 #: Different words of a document that count, of its body and of its title.
 MOST_BODY, MOST_TITLE = 128, 16
@@ -134,17 +133,23 @@ class StatisticsTerms:
         sums = np.zeros(self.length, np.int64)
         for words in documents:
             sums[-_COUNTS] += 1
-            for field, (own, most) in enumerate(((words.body, MOST_BODY), (words.title, MOST_TITLE))):
+            fields = ((words.body, MOST_BODY, words.parts), (words.title, MOST_TITLE, 1))
+            for field, (own, most, parts) in enumerate(fields):
                 cells = np.unique(cells_of(sorted(set(own)), self.cells))
                 if len(cells) > most:
                     cells = rng.choice(cells, most, replace=False)
                 sums[field * self.cells + cells] += 1
-                length = min(len(own), LONGEST[field]) * MOST_LENGTH / LONGEST[field]
+                # BM25 scores passages: the length that counts is a passage's.
+                length = min(len(own) / parts, LONGEST[field]) * MOST_LENGTH / LONGEST[field]
                 sums[-_COUNTS + 1 + field] += int(length + rng.random())  # rounded at random: right on average
         return sums
 
-    def table(self, total: UInt32[np.ndarray, " length"]) -> TermTable:
+    def table(self, total: UInt32[np.ndarray, " length"], made_by: str = "") -> TermTable:
         """The table that a sum of vectors means.
+
+        Args:
+            total: The sum.
+            made_by: Fingerprint of the analyser that cut the words.
 
         Raises:
             DataError: The sum is of another length.
@@ -155,7 +160,9 @@ class StatisticsTerms:
         frequency = signed[:-_COUNTS].reshape(2, self.cells)
         documents = max(1.0, float(signed[-_COUNTS]))
         lengths = np.maximum(signed[-_COUNTS + 1 :], 1.0) * np.array(LONGEST) / MOST_LENGTH / documents
-        return TermTable(frequency, documents, lengths, self.deviation, self.epsilon / self.releases, self.delta)
+        return TermTable(
+            frequency, documents, lengths, self.deviation, self.epsilon / self.releases, self.delta, made_by
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +176,7 @@ class TermTable:
         deviation: Standard deviation of the noise.
         epsilon: ε of a document that went into this release.
         delta: δ of it.
-        made_by: What :func:`~fedrank.texts.served.documents.analyser` was when it was made; empty: not known.
+        made_by: Fingerprint of the analyser that cut the words; empty: not known.
     """
 
     frequency: Float64[np.ndarray, "fields cells"]
@@ -178,12 +185,16 @@ class TermTable:
     deviation: float
     epsilon: float
     delta: float
-    made_by: str = dataclasses.field(default_factory=analyser)
+    made_by: str = ""
 
-    def note(self) -> str:
-        """Note for an operator about the statistics; empty: nothing."""
-        if self.made_by not in ("", analyser()):
-            return "the statistics are of words that another version cut otherwise: have them made again."
+    def note(self, analyser: str = "") -> str:
+        """Note for an operator about the statistics; empty: nothing.
+
+        Args:
+            analyser: Fingerprint of the analyser that cuts the owner's words now; empty: not compared.
+        """
+        if analyser and self.made_by not in ("", analyser):
+            return "the statistics are of words that were cut otherwise, in other languages: have them made again."
         if self.documents >= _FEW * self.deviation:
             return ""
         return (

@@ -50,6 +50,8 @@ export interface Head {
   readonly note: string;
   /** Data of the newest entry about a model, hexadecimal; none where an earlier version kept the head. */
   readonly model?: string;
+  /** When the log was last put back from a backup, in seconds since 1970; 0 or none: never. */
+  readonly recovered?: number;
 }
 
 /** A token of an epoch; what was asked for is gone when it was bought, and when it cannot be. */
@@ -103,6 +105,8 @@ export interface Kept {
   /** By hub, the newest head of its log that was checked, and heads that cannot both be true. */
   heads?: Record<string, Head>;
   conflicts?: Record<string, readonly [string, string]>;
+  /** By hub, when it was put back from a backup, in seconds since 1970, with the heads seen before and after. */
+  putBack?: Record<string, (readonly [number, string, string])[]>;
   /** Tokens that are bought or spent. */
   purse?: KeptPurse;
 }

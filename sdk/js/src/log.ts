@@ -191,6 +191,19 @@ export async function check(
   let right = own.length > 0;
   for (const raw of own) right &&= await verified(key.bytes, raw, text);
   if (!right) throw new Unproven("the log's head is not signed by the key of the terms");
+  // A log that was put back from a backup says so.
+  const back = given.recovery as { number: number; entry: unknown; proof: unknown[] } | undefined;
+  let recovered = 0;
+  if (back) {
+    const said = bytesOf(back.entry);
+    const path = back.proof.map(bytesOf);
+    const right = said.length === 9 && said[0] === 6 && Number.isSafeInteger(back.number) && back.number >= 0;
+    if (!right || !(await included(await leafHash(said), back.number, size, root, path))) {
+      throw new Unproven("nothing proves that the log was put back");
+    }
+    recovered = Number(new DataView(said.buffer).getBigUint64(1));
+  }
+  const wentBack = recovered > (seen?.recovered ?? 0);
   // The tree.
   let at = size - entries.length;
   if (at < 0 || [...at.toString(2)].filter((bit) => bit === "1").length !== frontier.length) {
@@ -213,20 +226,18 @@ export async function check(
     }
   } else {
     if (at === seen.size) then = root;
-    if (size < seen.size) throw new Unproven("the log is shorter than before");
-    if (then && then !== seen.root) {
-      throw new Unproven("the hub shows different people different logs", [seen.note, note]);
-    }
-    if (!then && !proof.length) return null;
-    if (!then && !(await grew(seen.size, seen.root, size, root, proof))) {
-      throw new Unproven("nothing proves that the log only grew");
-    }
+    const fork = then !== "" && then !== seen.root;
+    let why = fork ? "the hub shows different people different logs" : "";
+    if (size < seen.size) why = "the log is shorter than before";
+    else if (!then && !proof.length) return null;
+    else if (!then && !(await grew(seen.size, seen.root, size, root, proof))) why = "nothing proves that the log only grew";
+    if (why && !wentBack) throw new Unproven(why, fork ? [seen.note, note] : null);
   }
   // The models: each is of a later round than the one before it, and the newest says its round.
   const newest = models[models.length - 1];
   const data = hex(newest.slice(1));
   if (!says(newest)) throw new Unproven("the log does not say which round its newest model is of");
-  const known = seen?.model ? parseInt(seen.model.slice(0, 8), 16) : -1;
+  const known = seen?.model && !wentBack ? parseInt(seen.model.slice(0, 8), 16) : -1;
   let later = data === seen?.model || numberIn(newest) > known;
   let last = -1;
   for (const entry of models) {
@@ -254,19 +265,22 @@ export async function check(
   if (data.slice(0, named.length) !== named) throw new Unproven("the newest model in the log is another");
   // Offers of tokens, reports before an epoch, draws: one for each number.
   const numbered = new Map<string, string>();
+  let since = new Map<string, string>();
   for (const one of entries) {
+    if (one[0] === 6) since = new Map(); // what comes after the log was put back takes the place of what was before
     const size = NUMBERED[one[0]];
     if (!size) continue;
     const [name, data] = [hex(one.slice(0, 5)), hex(one)];
-    if (one.length !== size || (numbered.get(name) ?? data) !== data) {
+    if (one.length !== size || (since.get(name) ?? data) !== data) {
       throw new Unproven("the log has two keys or two draws of the tokens of one epoch");
     }
+    since.set(name, data);
     numbered.set(name, data);
   }
   if (entry && numbered.get(hex(entry.slice(0, 5))) !== hex(entry)) {
     throw new Unproven(`the log does not say that of the tokens of epoch ${numberIn(entry)}`);
   }
-  return { size, root, note, model: data };
+  return { size, root, note, model: data, recovered: Math.max(recovered, seen?.recovered ?? 0) };
 }
 
 /** What a device has that asks about its hub's log. */
@@ -309,7 +323,15 @@ export async function objection(
       if (!head) continue;
       await memory.change((kept) => {
         const heads = (kept.heads ??= {});
-        if (!((heads[name]?.size ?? 0) > head.size)) heads[name] = head; // another page may have seen a newer one
+        const [now, before] = [head.recovered ?? 0, heads[name]?.recovered ?? 0];
+        // Another page may have seen a newer one.
+        if (now > before || (now === before && !((heads[name]?.size ?? 0) > head.size))) heads[name] = head;
+        if (!seen || now <= (seen.recovered ?? 0)) return;
+        // The hub was put back from a backup: both heads are kept, and its tokens are void.
+        const found = ((kept.putBack ??= {})[name] ??= []);
+        if (!found.some(([when]) => when === now)) found.push([now, seen.note, head.note]);
+        for (const one in kept.purse?.tokens) if (one.startsWith(name)) delete kept.purse!.tokens[one];
+        memory.complain(`the hub was put back from a backup, and says so in its log (at ${now})`);
       });
       return "";
     } catch (error) {

@@ -148,6 +148,8 @@ export interface Privacy {
   /** Why nothing is sent; empty if messages may be sent. */
   readonly silent: string;
   readonly lasting: boolean;
+  /** When the hub was put back from a backup, in seconds since 1970. */
+  readonly putBack: readonly number[];
   readonly discarded: { readonly interactions: number; readonly messages: number };
 }
 
@@ -163,6 +165,7 @@ export function privacy(memory: Memory, kept: Kept, spent: number, epsilons: rea
     optedOut: memory.out,
     silent: memory.silence(),
     lasting: memory.store.lasting,
+    putBack: (kept.putBack?.[terms?.hub ?? ""] ?? []).map(([when]) => when),
     discarded: { interactions: kept.lostInteractions, messages: kept.lostMessages },
   };
 }

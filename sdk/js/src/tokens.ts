@@ -117,11 +117,17 @@ export class Purse {
       if (hub.sized) return "";
       const drawn = await askFor(offer!.slice(0, -HASH), await epochChallenge(terms.hub, epoch, offer!.slice(-HASH)));
       if (!drawn) return new Refused("tokens: the hub's key is none");
-      asked = await memory.change((kept) => {
+      const fresh = { offer: offer!, asked: drawn, token: null, beacon: null, round: null };
+      const one = await memory.change((kept) => {
         const { tokens } = (kept.purse ??= { tokens: {} });
-        // Another page may have drawn one: this device has one an epoch.
-        return (tokens[this.#name(epoch)] ??= { offer: offer!, asked: drawn, token: null, beacon: null, round: null }).asked;
+        return (tokens[this.#name(epoch)] ??= fresh); // another page may have drawn one: this device has one an epoch
       });
+      if (!equal(one.offer, offer!)) {
+        const changed = `the hub changed the key of the tokens of epoch ${epoch}`;
+        memory.complain(changed);
+        return changed;
+      }
+      asked = one.asked;
       if (!asked) return "";
     }
     const sold = await hub.ask("POST", `/v1/token/${epoch}`, token, LONGEST, {}, asked.request);
@@ -196,7 +202,6 @@ export class Purse {
     if (lost) return lost;
     const next = tokens[this.#name(now + 1)];
     if (!offer || (next && !next.asked)) return "";
-    if (next && !equal(next.offer, offer)) return `the hub changed the key of the tokens of epoch ${now + 1}`;
     // At a random moment, so that nothing follows from when.
     return next || pauseBelow(1) < AHEAD ? null : "";
   }

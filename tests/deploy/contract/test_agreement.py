@@ -15,6 +15,7 @@ from pathlib import Path
 import jax
 import numpy as np
 from flower_nodes import Nodes, everybody, simulated, table
+from hubs import trial_settings
 
 from fedrank.core.ledger import Ledger
 from fedrank.core.rng import party_key
@@ -22,7 +23,6 @@ from fedrank.deploy.flower.server_app import serve
 from fedrank.deploy.flower.settings import read_run
 from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.settings import HubSettings
 from fedrank.engine.run import build
 from fedrank.engine.run_folder import RunFolder
 from fedrank.ranking.clicks.cascade import decision_tables
@@ -135,7 +135,7 @@ def messages(stream: bytes):
 def over_http(folder: Path, experiment):
     """The same, with a hub and devices in processes of their own; the model, the log, and what crossed."""
     home = HubFolder(folder / "hub")
-    home.prepare(HubSettings(n_features=46, p=0.9, interactions=B, cohort=DEVICES, deadline=0.0, rounds=ROUNDS))
+    home.prepare(trial_settings(n_features=46, p=0.9, interactions=B, cohort=DEVICES, deadline=0.0, rounds=ROUNDS))
     started = []
     try:
         started.append(

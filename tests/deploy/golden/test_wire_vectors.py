@@ -19,6 +19,7 @@ sys.path[:0] = [str(DOCS / "reference"), str(DOCS / "explanation")]
 
 import device_reference as reference  # noqa: E402 - beside the page, not in the package
 import wire_vectors  # noqa: E402
+from hubs import trial_settings  # noqa: E402
 
 from fedrank.core.errors import WireError  # noqa: E402
 from fedrank.core.rng import perturbation  # noqa: E402
@@ -26,7 +27,6 @@ from fedrank.deploy.device import trial  # noqa: E402
 from fedrank.deploy.device.trial import Trial, message_of, pair_of  # noqa: E402
 from fedrank.deploy.draws import CHECK, DUE, SEED, Beacon, beacon_of, drawn, key_of, turn, word  # noqa: E402
 from fedrank.deploy.hub.app import report_check  # noqa: E402
-from fedrank.deploy.hub.settings import HubSettings  # noqa: E402
 from fedrank.deploy.oblivious.tokens import draw_key, epoch_challenge, spending_number  # noqa: E402
 from fedrank.deploy.terms import Terms  # noqa: E402
 from fedrank.metrics.online import REWARDS, discretise  # noqa: E402
@@ -144,7 +144,8 @@ def test_the_simulated_device_makes_the_report(case):
     names = ("n_features", "ranker", "hidden", "reward", "reward_values", "depth", "interactions", "sigma", "p")
     more = ("mechanism", "epsilon", "inside", "outside", "clip", "interleaved", "participations")
     settings = {name: getattr(terms, name) for name in (*names, *more)}
-    exchange = HubSettings(**settings).protocol().exchanges[0]
+    settings["participations"] = terms.participations or 0
+    exchange = trial_settings(**settings).protocol().exchanges[0]
     zeros = jnp.zeros((2, terms.per_half), jnp.uint32)
 
     def halves(key):

@@ -7,6 +7,7 @@ import re
 import types
 
 import pytest
+import status_examples
 from app_worlds import app, hub, metrics  # noqa: F401
 from hub_fakes import ADMIN, DEVICE, ENROLMENT, Exchange, FakeHub, a_reply, app_of, ask
 from prometheus_client.parser import text_string_to_metric_families
@@ -155,6 +156,24 @@ def test_a_full_hub_says_so(hub):
     hub.full = True
     for path in ("/healthz", "/readyz"):  # its devices are served: no load balancer is to leave it out
         assert (ask(app, "GET", path).code, ask(app, "GET", path).json["enrolment"]) == (200, "full")
+
+
+def test_a_flooded_hub_says_so_and_goes_on_serving(hub):
+    """Two may enrol at once; a minute after the third was refused it is no flood any more."""
+    clock = Clock()
+    guard = Guard(enrolments_per_minute=60, enrolment_burst=2, clock=clock)
+    app = app_of(hub, guard)
+    hub.tickets = {"cred.good": 9}
+    assert [ask(app, "POST", "/v1/enrol", ENROLMENT).code for _ in range(3)] == [201, 201, 429]
+    for path in ("/healthz", "/readyz"):
+        assert (ask(app, "GET", path).code, ask(app, "GET", path).json["enrolment"]) == (200, "flooded")
+    assert ask(app, "GET", "/v1/model", DEVICE).code == 200
+    collected = Counters(lambda: {**status_examples.status(), "flooded": guard.is_flooded}).text()[0].decode()
+    families = {family.name: family for family in text_string_to_metric_families(collected)}
+    states = {one.labels["state"]: one.value for one in families["fedrank_enrolment"].samples}
+    assert states == {"open": 0.0, "full": 0.0, "flooded": 1.0}
+    clock.later(60)
+    assert "enrolment" not in ask(app, "GET", "/healthz").json
 
 
 def test_a_client_without_an_address_can_be_answered(app):

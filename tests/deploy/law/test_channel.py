@@ -4,19 +4,19 @@ import dataclasses
 import math
 
 import pytest
+from hubs import trial_settings
 
 from fedrank.core.privacy_report import DELTA, Unit
 from fedrank.deploy.device import trial as channel
 from fedrank.deploy.device.trial import promise
 from fedrank.deploy.hub import status
-from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.store import RoundRow, Store
 from fedrank.deploy.hub.tally import Tally
 from fedrank.deploy.terms import Terms
 from fedrank.privacy.accounts.shuffle import any_shuffled_epsilon, shuffled_epsilon
 
 KEY = "ab" * 32
-PIECEWISE = HubSettings(n_features=5, mechanism="piecewise", epsilon=2.0).terms()
+PIECEWISE = trial_settings(n_features=5, mechanism="piecewise", epsilon=2.0).terms()
 
 
 def with_(terms: Terms, **changes) -> Terms:
@@ -79,12 +79,12 @@ class _Rounds(Store):
 
 def test_a_hub_counts_one_message_an_epoch_where_it_cannot_know():
     rows = [RoundRow(n, "applied", 0.0, 1.0, 1.0, b"", 2, 0.5, 0.1) for n in range(5)]
-    tally = Tally(HubSettings(n_features=5, p=0.9, tokens=2), _Rounds(rows))
+    tally = Tally(trial_settings(n_features=5, p=0.9, tokens=2), _Rounds(rows))
     assert tally.status(4, "open", 9, [], 0.0)["epsilon"]["messages_most"] == 2  # epochs 1 and 2; 0 has no tokens
     assert tally.status(4, "open", 9, [2**40], 0.0)["epsilon"]["messages_most"] == 2
     tally.add_round(RoundRow(5, "applied", 0.0, 1.0, 1.0, b"", 2, 0.5, 0.1), [2**40, 2**41])
     assert tally.status(7, "open", 9, [2**40], 0.0)["epsilon"]["messages_most"] == 4
-    limited = Tally(HubSettings(n_features=5, p=0.9, tokens=2, participations=1), _Rounds(rows))
+    limited = Tally(trial_settings(n_features=5, p=0.9, tokens=2, participations=1), _Rounds(rows))
     one = limited.status(5, "open", 9, [], 0.0)["epsilon"]
     assert one["user_basic"] == pytest.approx(4 * math.log(0.9 * 10 / 0.1))
 

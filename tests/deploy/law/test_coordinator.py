@@ -30,7 +30,7 @@ class Client:
 
 @pytest.fixture
 def relay(tmp_path):
-    home = make(tmp_path / "hub", relay=True, cohort=2)
+    home = make(tmp_path / "hub", collect=True, cohort=2)
     hub, app = hub_app(home)
     with ThreadedServer(app) as server:
         yield hub, Client(server.port), home.token("admin"), home.token("enrolment")

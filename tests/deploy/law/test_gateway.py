@@ -30,7 +30,7 @@ FEATURES = 3
 
 @pytest.fixture
 def gateway(tmp_path):
-    home = make(tmp_path / "hub", relay=True, cohort=2, n_features=FEATURES)
+    home = make(tmp_path / "hub", collect=True, cohort=2, n_features=FEATURES)
     hub, app = hub_app(home)
     with ThreadedServer(app) as server:
         node = NodeSettings(
@@ -203,7 +203,7 @@ def test_what_can_be_wrong_with_a_gateway_is_said(gateway, tmp_path):
 
 def test_devices_that_look_at_other_ranks_are_not_asked(tmp_path):
     """Their sums would be in another unit, in a message that looks the same."""
-    home = make(tmp_path / "hub", relay=True, n_features=FEATURES, depth=5)
+    home = make(tmp_path / "hub", collect=True, n_features=FEATURES, depth=5)
     terms = home.open()[0].terms()
     assert terms.reply.nbytes == 9
     with pytest.raises(ConfigError, match="depth is 5, not 10"):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 from hub_fakes import ENROLMENT, FakeHub, app_of, ask
-from hubs import make, running
+from hubs import make, running, trial_settings
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.device import Device
@@ -17,7 +17,6 @@ from fedrank.deploy.hub import attestation as challenges
 from fedrank.deploy.hub.admission import NotAdmittedError
 from fedrank.deploy.hub.attestation import MOST_STATEMENT, Attestor, Door, NotAttestedError, door_of
 from fedrank.deploy.hub.service import hub_app
-from fedrank.deploy.hub.settings import HubSettings
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ def test_an_application_asks_for_a_statement_and_says_why_it_refuses_one():
 
 
 def test_one_key_enrols_as_many_devices_as_the_hub_says(tmp_path):
-    home = make(tmp_path / "hub", attested_devices=2, relay=True)
+    home = make(tmp_path / "hub", attested_devices=2, collect=True)
 
     async def story():
         async with running(home) as hub:
@@ -188,7 +187,7 @@ def test_a_kind_that_is_not_asked_for_is_refused_and_an_identity_is_of_its_hub_a
 
 def test_the_settings_of_a_kind_that_are_missing_or_wrong_stop_the_start(tmp_path):
     with pytest.raises(ConfigError, match="attestation"):
-        HubSettings(n_features=3, attestation=("unknown",))
+        trial_settings(n_features=3, attestation=("unknown",))
     with pytest.raises(ConfigError, match=r"attestation\.toml"):
         door_of(tmp_path, ("app-attest",), "hub")
     for text, said in (("", "no table"), ("[app-attest]\napp = []\n", "app"), ("[else]\n", "does not name")):

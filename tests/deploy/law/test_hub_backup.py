@@ -1,17 +1,23 @@
 """A backup of a hub: all of its files or none, of one moment, and a hub that goes on from it."""
 
 import asyncio
+import dataclasses
 import sqlite3
 import stat
 
 import numpy as np
 import pytest
 from hubs import enrolled, make, running, some_messages
-from log_worlds import LocalHub, device, synced
+from log_worlds import Entries, LocalHub, aimed, cosign, device, entries_of, log_answer, signer_of, synced, witness
+from token_worlds import Buyer, next_round, token_app
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.device import State
+from fedrank.deploy.hub.audit import audit_folder
 from fedrank.deploy.hub.folder import HubFolder
+from fedrank.deploy.log.note import LOG, Checkpoint, Signer, origin_of
+from fedrank.deploy.log.proof import UnprovenError
+from fedrank.deploy.log.tree import RECOVERY, inclusion_proof, model_data, recovery_entry
 
 X = np.eye(3)
 
@@ -20,8 +26,34 @@ def modes(folder):
     return {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
 
 
+def turn_of(hub, devices, rounds):
+    """Rounds in which devices buy until they have, search, and report; the number of reports of each that count."""
+    for _ in range(rounds):
+        sent = 0
+        for _ in range(12):
+            for one in devices:
+                synced(one)
+                while one.wants_clicks:
+                    ranking = one.rank(X)
+                    one.log_click(ranking, 0)
+                    one.finish(ranking)
+                sent += synced(one).sent
+        yield sent
+        hub.next_round()
+
+
+def put_back(hub, folder, out, *devices):
+    """The hub of a backup, and devices that speak to it from now on."""
+    HubFolder(folder).restore(out)
+    restored = LocalHub.of(out)
+    restored.__enter__()
+    for one in devices:
+        one._connection._hub = restored
+    return restored
+
+
 @pytest.mark.slow
-def test_a_hub_goes_on_from_a_backup_and_so_do_devices_that_had_synchronised_before(tmp_path):
+def test_devices_from_before_and_after_a_backup_go_on_with_the_hub_that_is_put_back(tmp_path):
     with LocalHub(tmp_path / "hub") as hub:
         early, late = device(hub, tmp_path / "early"), device(hub, tmp_path / "late")
         for _ in range(3):
@@ -31,23 +63,151 @@ def test_a_hub_goes_on_from_a_backup_and_so_do_devices_that_had_synchronised_bef
         names = hub.home.back_up(tmp_path / "copy")
         round_ = hub.hub.view.round
         hub.do(hub.hub.report(round_, 1, some_messages(hub.hub, 1)[0]))  # lost; without it the rounds would be the same
-        hub.next_round()
+        for _ in range(40):  # more than the end of the log that every answer has
+            hub.next_round()
         assert synced(late).state is State.OK  # it has seen a model that the backup does not have
-    assert names == ["admin.token", "enrolment.token", "hub.db", "hub.toml", "log.key"]
+        after = device(hub, tmp_path / "after")
+        assert synced(after).state is State.OK and after.rank(X).learning
+    assert names == ["admin.token", "backup", "enrolment.token", "hub.db", "hub.toml", "log.key"]
     assert set(modes(tmp_path / "copy").values()) == {0o600}
     assert stat.S_IMODE((tmp_path / "copy").stat().st_mode) == 0o700
-    with LocalHub(tmp_path / "copy") as restored:
-        assert restored.hub.view.round == round_
-        for one in (early, late):
-            one._connection._hub = restored
-        assert synced(early).state is State.OK and early.rank(X).learning
-        assert synced(late).state is State.UNPROVEN
-        for _ in range(4):  # also when the log is longer than it was
+    with pytest.raises(RunError, match="backup"):
+        HubFolder(tmp_path / "copy").open()
+    restored = put_back(hub, tmp_path / "copy", tmp_path / "restored", early, late, after)
+    assert restored.hub.view.round == round_
+    when = audit_folder(tmp_path / "restored").put_back
+    assert len(when) == 1
+    for number, one in (
+        (round_, early),
+        (round_, late),
+        (round_ + 60, early),
+        (round_ + 60, late),
+        (round_ + 60, after),
+    ):
+        while restored.hub.view.round < number:
             restored.next_round()
-        assert synced(early).state is State.OK
-        assert synced(late).state is State.UNPROVEN
-    for one in (early, late):
+        told = synced(one)
+        if told.state is State.RETRY:  # one that enrolled after the backup is not known, and enrols again
+            told = synced(one)
+        assert told.state is State.OK and one._memory.round.number == number
+        if (number, one) != (round_, early):  # its model is still the newest
+            assert one.privacy()["put_back"] == list(when)
+    ((_, before, now),) = late._conversation.prover.recoveries(late._memory.terms)
+    key = signer_of(restored).key
+    for note in (before, now):
+        assert Checkpoint.parse(note).is_signed_by(key)
+    assert not late._conversation.prover.conflicts(late._memory.terms)
+    assert audit_folder(tmp_path / "restored").wrong == []
+    restored.__exit__()
+    for one in (early, late, after):
         one.close()
+
+
+@pytest.mark.slow
+def test_an_entry_excuses_one_way_back_and_no_other_log_after_it(tmp_path):
+    """Whoever has the log's key shows a device another log that has the very entry that the device knows."""
+    with LocalHub(tmp_path / "hub") as hub:
+        one = device(hub, tmp_path / "d")
+        assert synced(one).state is State.OK
+        hub.home.back_up(tmp_path / "copy")
+        hub.next_round()
+        assert synced(one).state is State.OK
+    restored = put_back(hub, tmp_path / "copy", tmp_path / "restored", one)
+    for _ in range(3):
+        restored.next_round()
+        assert synced(one).state is State.OK
+    entries = entries_of(restored)
+    entries[-1] = b"\x02" + model_data(aimed(restored))
+    (number,) = (n for n, entry in enumerate(entries) if entry[0] == RECOVERY)
+    tree = Entries(entries)
+    signer = signer_of(restored)
+    fork, _ = log_answer(entries, signer)
+    head = Checkpoint.of(signer.key.name, len(entries), fork.checkpoint.root)
+    note = head.with_lines(signer.line(head))
+    fork = dataclasses.replace(fork, checkpoint=Checkpoint.parse(note), note=note)
+    proof = inclusion_proof(tree.node, number, len(entries))
+    terms, trust = one._memory.terms, one._conversation.prover._trust
+    fork = dataclasses.replace(fork, recovery=(number, entries[number], tuple(proof)))
+    with pytest.raises(UnprovenError, match="different people"):
+        fork.check(terms, one._conversation.prover.seen(terms), trust)
+    later = dataclasses.replace(fork, recovery=(number, recovery_entry(2**40), tuple(proof)))
+    with pytest.raises(UnprovenError, match="put back"):  # one that is not in the log
+        later.check(terms, one._conversation.prover.seen(terms), trust)
+    restored.__exit__()
+    one.close()
+
+
+@pytest.mark.slow
+def test_a_witness_goes_on_with_a_log_that_was_put_back_only_where_its_operator_says_so(tmp_path):
+    with LocalHub(tmp_path / "hub") as hub:
+        watching = witness(tmp_path / "witness", hub)
+        one = device(hub, tmp_path / "d", witnesses=[str(watching.key)])
+        hub.home.back_up(tmp_path / "copy")
+        for _ in range(2):
+            hub.next_round()
+        cosign(hub, watching)
+        assert synced(one).state is State.OK
+        before = watching.heads()
+    restored = put_back(hub, tmp_path / "copy", tmp_path / "restored", one)
+    one._memory.outbox.put(token=None)  # it enrolled after the backup
+    one._memory.load()
+    with pytest.raises(AssertionError):
+        cosign(restored, watching)
+    assert watching.heads() == before and synced(one).state is State.UNPROVEN
+    with pytest.raises(ConfigError, match="not watched"):
+        watching.begin_anew(str(Signer(origin_of("0" * 32), LOG, bytes(32)).key))
+    assert watching.begin_anew(str(signer_of(restored).key)) == before[0]
+    cosign(restored, watching)
+    assert synced(one).state is State.OK and len(one.privacy()["put_back"]) == 1
+    restored.__exit__()
+    one.close()
+    watching.close()
+
+
+@pytest.mark.slow
+def test_tokens_of_open_epochs_are_void_after_a_hub_was_put_back(tmp_path):
+    """Neither one that was spent after the backup counts again, nor one that was sold for the next epoch."""
+
+    async def before():
+        app = token_app(home)
+        await app._hub.start()
+        buyers = [Buyer(app) for _ in range(3)]
+        sold = {1: [], 2: []}
+        for one in buyers:
+            await one.enrol()
+        for epoch in (1, 2):
+            for one in buyers:
+                sold[epoch].append(await one.buy(epoch))
+            if epoch == 1:
+                await next_round(app._hub)
+        home.back_up(tmp_path / "copy")
+        answers = [await buyers[0].report(1, token, some_messages(app._hub, 1)[0]) for token in sold[1]]
+        assert [code for code, _ in answers] == [201] * 3
+        offers = [app._issuer._epochs[epoch].offer for epoch in (1, 2)]
+        await app._hub.stop()
+        return sold, offers
+
+    async def after(sold, offers):
+        app = token_app(HubFolder(tmp_path / "restored"))
+        hub = app._hub
+        await hub.start()
+        one = Buyer(app)
+        await one.enrol()
+        assert (await one.offer())[0] == 2 and (await one.offer())[1] not in offers
+        answers = [await one.report(1, token, some_messages(hub, 1)[0]) for token in sold[1]]
+        fresh = await one.buy(2)
+        await next_round(hub)
+        answers += [await one.report(2, token, some_messages(hub, 1)[0]) for token in sold[2]]
+        assert {code for code, _ in answers} == {401}
+        assert (await one.report(2, fresh, some_messages(hub, 1)[0]))[0] == 201
+        await next_round(hub)
+        await hub.stop()
+
+    home = make(tmp_path / "hub", cohort=100, tokens=1)
+    sold, offers = asyncio.run(before())
+    HubFolder(tmp_path / "copy").restore(tmp_path / "restored")
+    asyncio.run(after(sold, offers))
+    assert audit_folder(tmp_path / "restored").wrong == []
 
 
 def test_a_backup_of_a_hub_at_work_has_every_report_that_was_acknowledged_before_it(tmp_path):
@@ -73,27 +233,27 @@ def test_a_backup_of_a_hub_at_work_has_every_report_that_was_acknowledged_before
 
 
 @pytest.mark.slow
-def test_the_keys_of_tokens_are_in_a_backup_so_that_devices_go_on(tmp_path):
-    """With other keys of the same epochs in the log, no device would use a model until they left its tail."""
-    with LocalHub(tmp_path / "hub", tokens=3) as hub:
-        one = device(hub, tmp_path / "d")
-        for _ in range(4):
-            hub.next_round()
-            assert synced(one).state is State.OK
+def test_devices_with_tokens_buy_and_report_again_after_their_hub_was_put_back(tmp_path):
+    settings = dict(tokens=1, interactions=1, mechanism="piecewise", cohort=100)
+    with LocalHub(tmp_path / "hub", **settings) as hub:
+        devices = [device(hub, tmp_path / f"d{n}") for n in range(3)]
+        assert sum(turn_of(hub, devices, 4)) >= 3
         hub.home.back_up(tmp_path / "copy")
-    with LocalHub(tmp_path / "copy", tokens=3) as restored:
-        one._connection._hub = restored
-        for _ in range(8):
-            assert synced(one).state is State.OK
-            restored.next_round()
-    one.close()
+        assert sum(turn_of(hub, devices, 3)) >= 3
+    restored = put_back(hub, tmp_path / "copy", tmp_path / "restored", *devices)
+    counted = sum(turn_of(restored, devices, 8))
+    assert counted >= 3 and audit_folder(tmp_path / "restored").wrong == []
+    restored.__exit__()
+    for one in devices:
+        assert len(one.privacy()["put_back"]) == 1
+        one.close()
 
 
 def test_a_backup_has_the_gateways_key(tmp_path):
     home = make(tmp_path / "hub", cohort=100, tokens=1, batch=2)
     (home.path / "attestation.toml").write_text("")
     assert home.back_up(tmp_path / "copy") == sorted(
-        ["admin.token", "attestation.toml", "enrolment.token", "gateway.key", "hub.db", "hub.toml", "log.key"]
+        ["admin.token", "attestation.toml", "backup", "enrolment.token", "gateway.key", "hub.db", "hub.toml", "log.key"]
     )
     copy = HubFolder(tmp_path / "copy")
     assert copy.gateway().public == home.gateway().public

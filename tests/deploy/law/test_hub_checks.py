@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from check_rounds import one_round, pair, parts, private, until_halted
 from hub_apps import served
-from hubs import enrolled, make, opened, running
+from hubs import enrolled, make, opened, running, trial_settings
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.checks import Watch
-from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.hub.store import StoreError
 
@@ -291,7 +290,7 @@ def test_an_operator_is_told_and_resumes_over_http(tmp_path):
 
 def test_randomised_response_is_compared_as_well():
     """What checks tell has the difference of the mean rewards as its mean, as parts of the largest reward."""
-    terms = HubSettings(n_features=5, p=0.7, checks=0.1, interactions=2, depth=3).terms()
+    terms = trial_settings(n_features=5, p=0.7, checks=0.1, interactions=2, depth=3).terms()
     watch = Watch(terms, 0.0, 0.05)
     metric, n = terms.metric, terms.metric.n
     means = []
@@ -313,11 +312,11 @@ def test_settings_that_make_no_sense_are_refused():
         ({"checks": 1.5}, "checks"),
         ({"checks": 0.1, "mechanism": "laplace", "epsilon": 1.0}, "laplace"),
         ({"checks": 0.1, "p": 1 / 11}, "tell nothing"),
-        ({"checks": 0.1, "relay": True}, "relay"),
+        ({"checks": 0.1, "collect": True}, "collect"),
         ({"checks": 0.1, "check_margin": 2.0}, "check_margin"),
         ({"checks": 0.1, "check_alarm": 0.0}, "check_alarm"),
         ({"alert_command": "echo 'a"}, "alert_command"),
         ({"alert_url": "ftp://a"}, "alert_url"),
     ]:
         with pytest.raises(ConfigError, match=said):
-            HubSettings(n_features=5, **wrong)
+            trial_settings(n_features=5, **wrong)

@@ -7,13 +7,12 @@ import json
 import numpy as np
 import pytest
 from hub_apps import served
-from hubs import enrolled, make, message, opened, running
+from hubs import enrolled, make, message, opened, running, trial_settings
 from scipy import stats
 
 from fedrank.core.errors import ConfigError, WireError
 from fedrank.deploy.draws import DUE, SEED, beacon_of, drawn, key_of, word
 from fedrank.deploy.hub.audit import replay_log
-from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.terms import Terms
 
@@ -162,4 +161,4 @@ def test_settings_that_make_no_sense_are_refused():
         ({"due": 1.5}, "due"),
     ]:
         with pytest.raises(ConfigError, match=said):
-            HubSettings(n_features=5, **wrong)
+            trial_settings(n_features=5, **wrong)

@@ -1,10 +1,10 @@
 """Settings of a hub that exclude one another: each row of the table stops the start, and neither setting does alone."""
 
 import pytest
+from hubs import trial_settings
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.exclusions import EXCLUSIONS
-from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.log.note import WITNESS, Signer
 
 WITNESSES = (f"https://w.example {Signer('w.example/1', WITNESS, bytes(32)).key}",)
@@ -16,7 +16,7 @@ MADE = {
     "mechanism = laplace": {"mechanism": "laplace", "epsilon": 2.0},
     "interleaved": {"mechanism": "piecewise", "epsilon": 1.0, "interleaved": True},
     "a mechanism other than piecewise": {"mechanism": "randomised-response", "epsilon": None},
-    "relay": {"relay": True},
+    "collect": {"collect": True},
 }
 PAIRS = [(row.first.words, other.words) for row in EXCLUSIONS for other in row.others]
 
@@ -34,14 +34,14 @@ def test_what_excludes_one_another_stops_the_start_and_says_both():
     for first, other in PAIRS:
         both = settings(first, other) if other != "tokens = 0" else {"n_features": 5, "batch": 5}
         with pytest.raises(ConfigError) as error:
-            HubSettings(**both)
+            trial_settings(**both)
         assert first in str(error.value) and other in str(error.value)
         for alone in (first, other):
-            HubSettings(**settings(alone))
+            trial_settings(**settings(alone))
 
 
 def test_every_protection_can_be_had_at_once():
-    made = HubSettings(
+    made = trial_settings(
         n_features=5,
         tokens=7,
         least_sales=100,
@@ -59,4 +59,4 @@ def test_every_protection_can_be_had_at_once():
 
 def test_witnesses_need_a_log():
     with pytest.raises(ConfigError, match="log = no"):
-        HubSettings(n_features=5, witnesses=WITNESSES, log="no")
+        trial_settings(n_features=5, witnesses=WITNESSES, log="no")

@@ -1,6 +1,7 @@
 """The hub's rounds: what counts, what does not, and what survives."""
 
 import asyncio
+import dataclasses
 import re
 import sqlite3
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from hub_apps import served
 from hub_worlds import play
-from hubs import enrolled, make, opened, running, some_messages
+from hubs import enrolled, make, opened, running, some_messages, trial_settings
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.checkpoints import Checkpoints
@@ -17,11 +18,14 @@ from fedrank.deploy.device import Device, State
 from fedrank.deploy.hub import hub as hub_module
 from fedrank.deploy.hub import stages
 from fedrank.deploy.hub.announcement import why_silent, why_unfair
+from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.settings import HubSettings, read_settings
+from fedrank.deploy.hub.settings import read_settings
 from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.hub.store import STEPS, StoreError
 from fedrank.privacy.caps import LIFETIME_EPSILON
+from fedrank.ranking.model import RankingModel
+from fedrank.ranking.rankers.base import RANKERS
 
 
 def test_a_real_full_disk_loses_nothing(tmp_path):
@@ -115,7 +119,7 @@ def test_training_ends_after_its_rounds_and_goes_on_if_told_so(tmp_path):
 
     model = asyncio.run(until_done())
     assert asyncio.run(look()) == ("done", model)
-    home.prepare(HubSettings(n_features=5, p=0.9, cohort=4, least=1, deadline=0.0, rounds=3))
+    home.prepare(trial_settings(n_features=5, p=0.9, cohort=4, least=1, deadline=0.0, rounds=3))
     assert asyncio.run(look()) == ("open", model)
 
 
@@ -148,8 +152,8 @@ def test_tokens_are_kept_as_hashes_and_forgotten_when_a_device_leaves(tmp_path):
 def test_terms_cannot_change_and_other_settings_can(tmp_path):
     home = make(tmp_path / "hub")
     with pytest.raises(ConfigError, match="sigma cannot be changed"):
-        home.prepare(HubSettings(n_features=5, p=0.9, sigma=0.1))
-    home.prepare(HubSettings(n_features=5, p=0.9, cohort=7))
+        home.prepare(trial_settings(n_features=5, p=0.9, sigma=0.1))
+    home.prepare(trial_settings(n_features=5, p=0.9, cohort=7))
     assert home.open()[0].cohort == 7
     text = home.settings.read_text()
     home.settings.write_text(text.replace("interactions = 4", "interactions = 8"))
@@ -171,7 +175,7 @@ def test_settings_that_cannot_be_are_refused_before_anything_is_made(tmp_path):
         (dict(n_features=5, ranker="linear", hidden=3), "linear without hidden"),
     ]:
         with pytest.raises(ConfigError, match=words):
-            HubFolder(tmp_path / "hub").prepare(HubSettings(**settings))
+            HubFolder(tmp_path / "hub").prepare(trial_settings(**settings))
         assert not (tmp_path / "hub").exists()
 
 
@@ -212,7 +216,7 @@ def test_secrets_are_the_owners_and_stay(tmp_path):
     path = home.path / "admin.token"
     assert path.stat().st_mode & 0o777 == 0o600
     before = home.token("admin")
-    home.prepare(HubSettings(n_features=5, p=0.9, cohort=4, least=1, deadline=0.0))
+    home.prepare(trial_settings(n_features=5, p=0.9, cohort=4, least=1, deadline=0.0))
     assert home.token("admin") == before != home.token("enrolment")
     path.write_text("short")
     with pytest.raises(RunError, match="16 characters"):
@@ -231,7 +235,7 @@ def test_states_of_a_future_that_did_not_happen_go_when_an_earlier_round_is_writ
 def test_devices_with_their_defaults_report_to_a_hub_with_its_defaults(tmp_path):
     """ε of a message and of a search is 1: eight messages are the default sum of the device."""
     home = HubFolder(tmp_path / "hub")
-    home.prepare(HubSettings(n_features=3, cohort=1, least=1))
+    home.prepare(trial_settings(n_features=3, cohort=1, least=1))
     terms = home.open()[0].terms()
     assert (terms.epsilon_interaction, terms.epsilon_message, LIFETIME_EPSILON / terms.epsilon_message) == (1, 1, 8)
     assert why_silent(read_settings(home.settings)) == ""
@@ -253,20 +257,20 @@ def test_devices_with_their_defaults_report_to_a_hub_with_its_defaults(tmp_path)
         dict(mechanism="laplace", epsilon=2.0),
         dict(epsilon=4.5),
         dict(p=1.0),
-        dict(epsilon=3.0, relay=True),
+        dict(epsilon=3.0, collect=True),
     ],
 )
 def test_a_hub_whose_devices_would_send_nothing_says_so(tmp_path, settings):
     home = HubFolder(tmp_path / "hub")
-    home.prepare(HubSettings(n_features=3, **settings))
-    assert bool(why_silent(read_settings(home.settings))) == ("relay" not in settings)
+    home.prepare(trial_settings(n_features=3, **settings))
+    assert bool(why_silent(read_settings(home.settings))) == ("collect" not in settings)
 
 
 def test_a_hub_says_that_the_fastest_decide_by_what_it_keeps(tmp_path):
     home = HubFolder(tmp_path / "hub")
-    home.prepare(HubSettings(n_features=3))
+    home.prepare(trial_settings(n_features=3))
     assert "round_seconds" in why_unfair(read_settings(home.settings))
-    home.prepare(HubSettings(n_features=3, round_seconds=60.0))
+    home.prepare(trial_settings(n_features=3, round_seconds=60.0))
     assert why_unfair(read_settings(home.settings)) == ""
 
 
@@ -275,3 +279,40 @@ def test_the_page_about_what_is_kept_names_every_table():
     rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
     for table in re.findall(r"CREATE TABLE (?:IF NOT EXISTS )?(\w+)", "".join(STEPS)):
         assert any(f"`{table}`" in row.split("|")[1] for row in rows), table
+
+
+@pytest.mark.slow
+def test_a_hub_starts_from_a_learnt_ranker_and_replays_from_it(tmp_path):
+    learnt = np.linspace(-2.0, 3.0, 5, dtype=np.float32)
+    RankingModel(RANKERS.get("linear").build(5, 0), learnt, normalise="query-minmax").save(
+        tmp_path / "learnt.safetensors"
+    )
+    home = make(tmp_path / "hub", start_from=str(tmp_path / "learnt.safetensors"), rounds=3)
+    (tmp_path / "learnt.safetensors").unlink()  # the hub has it
+
+    async def story():
+        async with running(home) as hub:
+            np.testing.assert_array_equal(np.frombuffer(hub.view.model[5:], "<f4"), learnt)
+            devices = await enrolled(hub, 4)
+            for number in range(2):
+                for device, sent in zip(devices, some_messages(hub, 4, number), strict=True):
+                    await hub.report(number, device, sent)
+                await opened(hub, number + 1)
+
+    asyncio.run(story())
+    found = replay_log(home.path)
+    assert found.proven and found.models_alike == 3 and np.any(found.weights != learnt)
+    assert np.max(np.abs(found.weights - learnt)) < 0.01  # two steps of Adam
+    home.back_up(tmp_path / "copy")
+    HubFolder(tmp_path / "copy").restore(tmp_path / "restored")
+    assert replay_log(tmp_path / "restored").proven
+    with pytest.raises(ConfigError, match="start_from"):
+        home.prepare(dataclasses.replace(read_settings(home.settings), start_from=""))
+
+
+def test_a_model_of_another_ranker_is_no_start(tmp_path):
+    RankingModel(RANKERS.get("linear").build(4, 0), np.ones(4, np.float32)).save(tmp_path / "four.safetensors")
+    with pytest.raises(ConfigError, match="ranker"):
+        make(tmp_path / "hub", start_from=str(tmp_path / "four.safetensors"))
+    with pytest.raises(ConfigError, match="coordinator"):
+        make(tmp_path / "hub", start_from=str(tmp_path / "four.safetensors"), collect=True)

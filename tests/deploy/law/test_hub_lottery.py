@@ -6,12 +6,11 @@ import sqlite3
 import time
 
 import pytest
-from hubs import enrolled, make, message, opened, running, some_messages
+from hubs import enrolled, make, message, opened, running, some_messages, trial_settings
 from scipy import stats
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.hub.audit import replay_log
-from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.stages import Outcome
 
 
@@ -183,4 +182,4 @@ def test_who_was_not_drawn_is_not_asked_to_send_again_after_a_restart(tmp_path):
 
 def test_a_round_cannot_be_open_for_longer_than_its_deadline():
     with pytest.raises(ConfigError, match="round_seconds"):
-        HubSettings(n_features=5, deadline=10.0, round_seconds=20.0)
+        trial_settings(n_features=5, deadline=10.0, round_seconds=20.0)

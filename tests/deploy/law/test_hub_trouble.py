@@ -6,7 +6,7 @@ import sqlite3
 import numpy as np
 import pytest
 from hub_worlds import play
-from hubs import SETTINGS, enrolled, make, message, opened, running, some_messages
+from hubs import SETTINGS, enrolled, make, message, opened, running, some_messages, trial_settings
 
 from fedrank.core.errors import RunError
 from fedrank.deploy.checkpoints import Checkpoints
@@ -15,7 +15,6 @@ from fedrank.deploy.hub.admission import NotAdmittedError
 from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.service import hub_app
-from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.hub.store import StoreError
 from fedrank.engine import checkpoint
@@ -52,7 +51,7 @@ def test_a_hub_whose_making_was_interrupted_is_made(tmp_path, left):
 def test_a_log_made_for_other_settings_is_made_again_unless_devices_use_it(tmp_path):
     home = make(tmp_path / "hub")
     home.settings.unlink()  # as if the process had died before it was written
-    home.prepare(HubSettings(**{**SETTINGS, "sigma": 0.5}))
+    home.prepare(trial_settings(**{**SETTINGS, "sigma": 0.5}))
     assert home.open()[0].sigma == 0.5
 
     async def story():

@@ -3,10 +3,11 @@
 import pytest
 from app_worlds import app, hub  # noqa: F401
 from hub_fakes import ADMIN, DEVICE, ENROLMENT, a_reply, ask
+from hubs import trial_settings
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.http.origins import Origins
-from fedrank.deploy.hub.settings import HubSettings, read_settings, write_settings
+from fedrank.deploy.hub.settings import read_settings, write_settings
 from fedrank.deploy.oblivious.relay import GatewayClient, RelayApp, RelaySettings
 
 SHOP = "https://shop.example"
@@ -95,11 +96,11 @@ def test_only_exact_origins_are_settings():
         *("ftp://a", "https://shop.example:443", "http://a:80", "https://a b", "https://shop.example\n"),
     ]:
         with pytest.raises(ConfigError, match="origins must be exact"):
-            HubSettings(n_features=2, origins=(origin,))
+            trial_settings(n_features=2, origins=(origin,))
 
 
 def test_origins_are_kept_in_the_settings_file(tmp_path):
-    settings = HubSettings(n_features=2, origins=(SHOP, "http://[::1]:8080"))
+    settings = trial_settings(n_features=2, origins=(SHOP, "http://[::1]:8080"))
     write_settings(tmp_path / "hub.toml", settings)
     assert read_settings(tmp_path / "hub.toml").origins == settings.origins
 

@@ -34,7 +34,7 @@ def test_an_owner_of_an_index_is_searched_beside_one_of_its_own(tmp_path):
                     ("south", "Wings and flutter"),
                 }
                 hit = next(hit for hit in answer.hits if hit.owner == "company")
-                assert federation.fetch(hit) == (rows[0][1], rows[0][2])
+                assert federation.fetch(hit)[:2] == (rows[0][1], rows[0][2])
 
 
 def test_an_engine_that_cannot_be_used_is_told_before_anything_is_served(tmp_path):
@@ -72,4 +72,4 @@ def test_a_row_that_comes_and_goes_in_postgresql_is_found_and_gone(tmp_path):
                 assert {hit.title for hit in asked.search("wing").hits} == {"Wings", "Bees"}
                 company.execute("DELETE FROM documents WHERE id = 1")
                 (hit,) = asked.search("wing").hits
-                assert asked.fetch(hit) == ("Bees", "the wing of a bee")
+                assert asked.fetch(hit)[:2] == ("Bees", "the wing of a bee")

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import shutil
+import subprocess
 import time
 
 import numpy as np
@@ -18,6 +19,7 @@ from fedrank.deploy.draws import DUE, beacon_of, drawn
 from fedrank.deploy.hub.admission import Credentials, NotAdmittedError
 from fedrank.deploy.hub.attestation import Challenges, NotAttestedError
 from fedrank.deploy.hub.audit import audit_folder, replay_log
+from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.hub.store import (
     STEPS,
@@ -484,7 +486,7 @@ def test_a_hub_halts_and_is_resumed_at_any_process(tmp_path, url):
 
 
 def test_a_coordinator_may_ask_any_process(tmp_path, url):
-    homes = folders(tmp_path, url, relay=True, cohort=2, log="no")
+    homes = folders(tmp_path, url, collect=True, cohort=2, log="no")
 
     async def story():
         async with processes(homes) as (one, two):
@@ -700,3 +702,31 @@ def test_both_kinds_of_log_answer_alike(tmp_path, url):
     assert seen[0] == ([1, 2], ["", "other-purchase", "", "", "other-purchase", "wrong-epoch"])
     keys = [(0, b"public", None, b"secret", None, None), (1, b"more", b"private", b"other", b"reports", 2)]
     assert seen[1] == [True, False, True] and seen[2] == keys
+
+
+@pytest.mark.skipif(shutil.which("pg_dump") is None, reason="pg_dump is not installed")
+def test_a_database_is_put_back_by_its_own_tools_and_the_log_says_so(tmp_path, url):
+    (home,) = folders(tmp_path, url, count=1, tokens=1, cohort=100)
+    backup, dump = tmp_path / "backup", tmp_path / "hub.dump"
+
+    async def rounds(where, number):
+        async with processes([where]) as (hub,):
+            for _ in range(number):
+                await hub.close_round(empty=True)
+            if where is home and not backup.exists():
+                home.back_up(backup)
+                subprocess.run(["pg_dump", "--format=custom", f"--file={dump}", url], check=True)
+                with pytest.raises(RunError, match="serves its database"):
+                    HubFolder(backup).restore(tmp_path / "early")
+            await opened(hub, hub.view.round)
+            return hub.view.round, [offer for _, offer, *_ in hub.store.issuer_keys()]
+
+    kept, sold = asyncio.run(rounds(home, 3))
+    lost, _ = asyncio.run(rounds(home, 2))
+    assert (kept, lost) == (3, 5) and not (tmp_path / "early").exists()
+    subprocess.run(["pg_restore", "--clean", "--if-exists", f"--dbname={url}", str(dump)], check=True)
+    HubFolder(backup).restore(tmp_path / "restored")
+    number, offers = asyncio.run(rounds(HubFolder(tmp_path / "restored"), 2))
+    found = audit_folder(tmp_path / "restored")
+    assert number == 5 and found.wrong == [] and len(found.put_back) == 1
+    assert not set(sold[-2:]) & set(offers)  # of the epoch that was open, and of the next

@@ -243,3 +243,20 @@ def test_every_refusal_says_why_in_json():
         said = json.loads(answer.payload["body"])
         assert said["error"] == reason == answer.reason and said["detail"].endswith(".")
         assert 400 <= answer.code < 600
+
+
+def test_one_address_keeps_no_newcomer_out_and_many_networks_are_a_flood():
+    """A minute in which one address asks each millisecond, and 77 newcomers of other networks come."""
+    clock = Clock(1)
+    limits = guard.Guard(network_enrolments_per_minute=20, enrolments_per_minute=6000, clock=clock)
+    admitted, waits = 0, []
+    for tick in range(60_000):
+        clock.now += 10**6
+        admitted += not limits.enrolment_wait("203.0.113.5")
+        if tick % 779 == 0:
+            waits.append(limits.enrolment_wait(f"198.18.{len(waits)}.7"))
+    assert admitted <= 2 * 20 and len(waits) >= 77 and not any(waits) and not limits.is_flooded
+    waits = [limits.enrolment_wait(f"10.{number // 256}.{number % 256}.1") for number in range(1200)]
+    assert sum(wait == 0 for wait in waits) == 6000 // 6 and limits.is_flooded
+    clock.now += 60 * 10**9
+    assert not limits.is_flooded

@@ -50,7 +50,8 @@ async function report(number) {
     const { token, terms, messages } = await store.change((kept) => kept);
     if (counted > before) {
       const { round, body, epsilon } = messages.at(-1);
-      return { token, round, epsilon, body: Buffer.from(body).toString("hex"), messages: messages.length };
+      const { putBack } = await device.privacy();
+      return { token, round, epsilon, body: Buffer.from(body).toString("hex"), messages: messages.length, putBack };
     }
     while (device.wantsClicks) search(device, terms);
     await new Promise((resolve) => setTimeout(resolve, 20));

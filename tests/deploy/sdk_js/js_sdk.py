@@ -14,9 +14,9 @@ import urllib.parse
 from pathlib import Path
 
 import pytest
+from hubs import trial_settings
 
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.settings import HubSettings
 
 SDK = Path(__file__).resolve().parents[3] / "sdk" / "js"
 BUNDLE = SDK / "dist" / "fedrank-device.js"
@@ -45,7 +45,7 @@ def built() -> Path:
 def hub(folder: Path, **settings):
     """The folder of a hub that runs as a process on loopback; it is told to end, and ends well."""
     home = HubFolder(folder)
-    home.prepare(HubSettings(**{"mechanism": "randomised-response", **settings}))
+    home.prepare(trial_settings(**{"mechanism": "randomised-response", **settings}))
     process = subprocess.Popen(
         [sys.executable, "-m", "fedrank", "hub", "serve", str(home.path), "--port", "0"], stdout=subprocess.DEVNULL
     )

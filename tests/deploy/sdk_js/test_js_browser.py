@@ -16,10 +16,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from browser import Tab, chromium
+from hubs import trial_settings
 from js_sdk import built, hub
 
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.settings import HubSettings
 
 pytestmark = [
     pytest.mark.minutes,
@@ -310,7 +310,7 @@ def test_a_browser_states_what_its_authenticator_is(tmp_path):
         root = load_der_x509_certificate(parsed.att_stmt.x5c[-1]).public_bytes(Encoding.PEM)
         settings = dict(n_features=2, cohort=1, deadline=0.0, mechanism="piecewise")
         settings |= dict(attestation=("webauthn",), origins=(here.rstrip("/"),))
-        HubFolder(tmp_path / "hub").prepare(HubSettings(**settings))
+        HubFolder(tmp_path / "hub").prepare(trial_settings(**settings))
         (tmp_path / "hub" / "root.pem").write_bytes(root)  # it makes a new one each time: this is another's
         for origin, why in ((here.rstrip("/"), "wrong-root"), ("http://localhost:1", "wrong-app")):
             (tmp_path / "hub" / "attestation.toml").write_text(table.replace("ORIGIN", origin))

@@ -1,5 +1,6 @@
 """The JavaScript SDK at a hub that nobody has to trust: tokens, a relay, statements of a platform, checks."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -23,6 +24,7 @@ from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub import service
 from fedrank.deploy.hub.attestation import Attestor, Door, NotAttestedError
 from fedrank.deploy.hub.audit import audit_folder, replay_log
+from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.tokens import _new_epoch
 from fedrank.deploy.oblivious.relay import RelaySettings
 
@@ -48,6 +50,23 @@ def test_devices_report_with_tokens_whose_keys_and_draws_the_log_has(tmp_path):
     numbers = {number for _, _, number in counted}
     assert len(numbers) == len(counted) and not numbers & {n for (n,) in rows(home, "SELECT number FROM device")}
     assert replay_log(home.path).proven and audit_folder(home.path).wrong == []
+
+
+def test_pages_from_before_and_after_a_backup_go_on_with_the_hub_that_is_put_back(tmp_path):
+    """A hub with tokens and a log; its copy listens where it did."""
+    home = make(tmp_path / "hub", n_features=4, tokens=1, cohort=99, least=1, deadline=1.0, **PRIVATE)
+    with contextlib.ExitStack() as stack:
+        with ThreadedServer(service.hub_app(home)[1]) as first:
+            report = stack.enter_context(devices(built(), first.url, home.token("enrolment")))
+            assert not any(one["putBack"] for one in report([0, 1]))
+            home.back_up(tmp_path / "copy")
+            assert not any(one["putBack"] for one in report([0, 1, 2]))
+        HubFolder(tmp_path / "copy").restore(tmp_path / "restored")
+        stack.enter_context(ThreadedServer(service.hub_app(HubFolder(tmp_path / "restored"))[1], port=first.port))
+        told = report([0, 1, 2])
+    found = audit_folder(tmp_path / "restored")
+    assert [one["putBack"] for one in told] == [list(found.put_back)] * 3 and len(found.put_back) == 1
+    assert found.wrong == [] and replay_log(tmp_path / "restored").proven
 
 
 def test_through_a_relay_the_hub_sees_one_size_and_nobody(tmp_path):

@@ -139,8 +139,8 @@ def test_every_number_of_grades():
 
 
 def test_wrong_users():
-    with pytest.raises(ConfigError, match=r"labels up to 6"):
-        attraction(7)
+    with pytest.raises(ConfigError, match="labels up to 31"):
+        attraction(32)
     with pytest.raises(ConfigError, match="needs 2 rows"):
         CascadeUser("odd", (0.5,), (0.0,), 2, examine=((1.0,),))
     with pytest.raises(ConfigError, match=r"must be in \[0, 1\]"):

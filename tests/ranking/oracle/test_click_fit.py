@@ -12,7 +12,8 @@ from fedrank.cli.main import app
 from fedrank.core.errors import ConfigError, FormatError, MissingDataError
 from fedrank.ranking.clicks.cascade import CascadeUser, pattern_probabilities
 from fedrank.ranking.clicks.fit import MODELS, Fitted, Sessions, fit, user_of_file, write_user
-from fedrank.ranking.logs.read import LogFormat, read_log
+from fedrank.ranking.logs.columns import LogFormat
+from fedrank.ranking.logs.read import read_log
 
 DEPTH = 4
 EXAMINE = np.array([[0.9, 1, 1, 1], [0.8, 0.7, 1, 1], [0.9, 0.5, 0.4, 1], [0.7, 0.6, 0.3, 0.2]])

@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError
-from fedrank.ranking.logs.read import ClickLog, LogFormat, read_log
+from fedrank.ranking.logs.columns import LogFormat
+from fedrank.ranking.logs.read import ClickLog, read_log
 
 #: Two queries; the document a of the first is shown with other features the second time.
 ROWS = [

@@ -60,6 +60,13 @@ def test_tables():
         assert cascade(name, 2).click == (TABLE_1[name][0][0], TABLE_1[name][0][2])
         assert cascade(name, 4).stop[:4] == FIVE_GRADES[name][1][:4]
         assert cascade(name).depth == 10
+        # More: the five stand at equal distances, and halfway between two of them is their mean.
+        for table, more in zip(FIVE_GRADES[name], (cascade(name, 9).click, cascade(name, 9).stop), strict=True):
+            np.testing.assert_allclose(more[::2], table)
+            np.testing.assert_allclose(more[1::2], np.add(table[:-1], table[1:]) / 2)
+        assert len(cascade(name, 31).click) == 31
+        with pytest.raises(ConfigError, match="labels up to 30, got labels up to 31"):
+            cascade(name, 32)
 
 
 @pytest.mark.parametrize("grades", [3, 5])
@@ -135,8 +142,8 @@ def test_short_lists_never_click_where_nothing_is_shown():
 def test_wrong_users():
     with pytest.raises(UnknownNameError, match="Did you mean 'navigational'"):
         cascade("navigatonal")
-    with pytest.raises(ConfigError, match=r"labels up to 6"):
-        cascade("perfect", 7)
+    with pytest.raises(ConfigError, match="labels up to 31"):
+        cascade("perfect", 32)
     with pytest.raises(ConfigError, match=r"must be in \[0, 1\]"):
         CascadeUser("odd", click=(1.2,), stop=(0.0,))
     with pytest.raises(ConfigError, match="one click and one stop"):

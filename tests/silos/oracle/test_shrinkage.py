@@ -29,8 +29,10 @@ def quadratics(rng, count, p):
 def test_evidence_and_posterior_are_those_of_one_large_normal_distribution(some):
     p = 3
     own, *others = quadratics(np.random.default_rng(len(some)), 4, p)
-    prior = shrinkage._Grid([one[2] for one in others], p).priors(some)
-    score, beta = prior.posterior(own[2])
+    grid = shrinkage._Grid([[one[2] for one in others]], p)
+    prior = grid.priors(np.array([0]), np.isin(np.arange(3), some)[None])
+    mine = shrinkage._Own(*(np.asarray(part)[None] for part in own[2]))
+    (score,), (beta,) = prior.posterior(mine)
     expected, means = [], []
     for spread, penalty in product(SPREADS, PENALTIES):
         within, across = np.diag([1.0, spread, spread]), np.diag([20.0, 1 / penalty, 1 / penalty])
@@ -104,3 +106,15 @@ def test_no_other_and_others_without_rows_leave_a_ridge_regression():
     assert (np.abs(made.beta[1:]) >= np.abs(ends[1][1:])).all()
     nothing = Quadratic(np.zeros((4, 4)), np.zeros(4), 0.0)
     np.testing.assert_allclose(shrink(x, y, [nothing]).beta, made.beta, atol=0.03)
+
+
+def test_models_of_some_rows_are_those_of_the_rows_alone():
+    rng = np.random.default_rng(3)
+    x, y = rows_of(rng, np.array([1.0, -1.0, 0.5]), 120)
+    others = [Quadratic.of(fit_glm([rows_of(rng, np.array(b), 80)], 1.0)) for b in ([1.0, -1.0, 0.5], [-1.0, 1.0, 0.0])]
+    trains = rng.random((3, 120)) < 0.5
+    many = shrinkage.shrink_many(np.stack([x] * 3), y, trains, [others] * 3)
+    for one, rows in zip(many, trains, strict=True):
+        alone = shrink(x[rows], y[rows], others)
+        np.testing.assert_allclose(one.beta, alone.beta, atol=1e-9)
+        np.testing.assert_allclose(one.partners, alone.partners, atol=1e-9)

@@ -4,9 +4,15 @@ import json
 
 import pytest
 
-from fedrank.core.errors import FormatError, MissingDataError
-from fedrank.texts.served.documents import LONGEST_TITLE, Document, read_documents
+from fedrank.core.errors import FormatError, MissingDataError, MissingExtraError
+from fedrank.texts.served.documents import LONGEST_TITLE, PASSAGE, Document, passages_of
 from fedrank.texts.served.engines.foreign import document_of_row
+from fedrank.texts.served.files import read_documents
+
+
+def texts_of(documents):
+    """Documents without what is known about them."""
+    return [Document(*document[:3]) for document in documents]
 
 
 def test_a_folder_has_a_document_a_file(tmp_path):
@@ -15,7 +21,7 @@ def test_a_folder_has_a_document_a_file(tmp_path):
     (tmp_path / "a.txt").write_text("\ufeffonly a line", encoding="utf-8")
     (tmp_path / "c.png").write_bytes(b"\x89PNG")
     first, second = Document("a.txt", "", "only a line"), Document("deep/b.md", "Title", "the body")
-    assert list(read_documents(tmp_path)) == [first, second]
+    assert texts_of(read_documents(tmp_path)) == [first, second]
 
 
 def test_what_is_too_long_for_a_title_is_text(tmp_path):
@@ -24,7 +30,9 @@ def test_what_is_too_long_for_a_title_is_text(tmp_path):
         (tmp_path / "a.txt").write_text(f"{line}\nthe body\n")
         (tmp_path / "b.jsonl").write_text(json.dumps({"id": "a.txt", "title": line, "text": "the body"}))
         expected = Document("a.txt", line, "the body") if there else Document("a.txt", "", f"{line}\nthe body")
-        assert list(read_documents(tmp_path)) == list(read_documents(tmp_path / "b.jsonl")) == [expected]
+        assert (
+            texts_of(read_documents(tmp_path / "a.txt")) == texts_of(read_documents(tmp_path / "b.jsonl")) == [expected]
+        )
         assert document_of_row("a.txt", line, "the body") == expected
 
 
@@ -34,7 +42,7 @@ def test_a_file_of_one_line_has_a_text_and_no_title(tmp_path):
             folder = tmp_path / f"{length}{name}"
             folder.mkdir()
             (folder / name).write_text("\ufeff\n" + "x" * length + "\n\n", encoding="utf-8")
-            assert list(read_documents(folder)) == [Document(name, "", "x" * length)]
+            assert texts_of(read_documents(folder)) == [Document(name, "", "x" * length)]
 
 
 def test_lines_may_be_those_of_beir(tmp_path):
@@ -45,7 +53,7 @@ def test_lines_may_be_those_of_beir(tmp_path):
         {"id": "3", "title": None, "text": "z", "more": 1},
     ]
     path.write_text("\n\n".join(json.dumps(row) for row in rows))
-    assert list(read_documents(path)) == [Document("1", "T", "x"), Document("2", "", "y"), Document("3", "", "z")]
+    assert texts_of(read_documents(path)) == [Document("1", "T", "x"), Document("2", "", "y"), Document("3", "", "z")]
 
 
 def test_a_line_that_is_no_document_is_named(tmp_path):
@@ -65,14 +73,128 @@ def test_a_line_that_is_no_document_is_named(tmp_path):
         path = tmp_path / "d.jsonl"
         path.write_text('{"id": "first", "text": "x"}\n' + line)
         with pytest.raises(FormatError, match=r"d\.jsonl:2: "):
-            list(read_documents(path))
+            texts_of(read_documents(path))
 
 
 def test_what_is_not_there_or_no_text_is_named(tmp_path):
     with pytest.raises(MissingDataError, match="nowhere"):
-        list(read_documents(tmp_path / "nowhere"))
+        texts_of(read_documents(tmp_path / "nowhere"))
     with pytest.raises(MissingDataError, match=r"\.txt"):
-        list(read_documents(tmp_path))
-    (tmp_path / "a.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(FormatError, match="UTF-8"):
-        list(read_documents(tmp_path))
+        texts_of(read_documents(tmp_path))
+    (tmp_path / "a.txt").write_bytes(b"\x00\x01\x02")
+    with pytest.raises(FormatError, match="not text"):
+        texts_of(read_documents(tmp_path))
+
+
+def pdf(lines, title=""):
+    """A PDF of one page, written by hand."""
+    drawn = "BT /F1 12 Tf 50 700 Td " + " ".join(f"({line}) Tj 0 -20 Td" for line in lines) + " ET"
+    parts = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R "
+        "/Resources << /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >> >>",
+        f"<< /Length {len(drawn)} >>\nstream\n{drawn}\nendstream",
+        f"<< /Title ({title}) /Author (A. Writer) /CreationDate (D:20240203000000Z) >>",
+    ]
+    out, places = "%PDF-1.4\n", []
+    for number, part in enumerate(parts, 1):
+        places.append(len(out))
+        out += f"{number} 0 obj\n{part}\nendobj\n"
+    table = "".join(f"{place:010} 00000 n \n" for place in places)
+    end = f"xref\n0 6\n0000000000 65535 f \n{table}trailer\n<< /Size 6 /Root 1 0 R /Info 5 0 R >>"
+    return f"{out}{end}\nstartxref\n{len(out)}\n%%EOF".encode()
+
+
+MAIL = b"""From: Ann <ann@example.org>
+Subject: =?utf-8?q?Fl=C3=BCgel?=
+Date: Sat, 03 Feb 2024 10:00:00 +0000
+Message-ID: <1@example.org>
+Content-Type: text/plain; charset=iso-8859-1
+Content-Transfer-Encoding: 8bit
+
+Der Fl\xfcgel.
+"""
+
+
+def test_each_kind_of_file_gives_title_text_date_and_author(tmp_path):
+    for package in ("bs4", "yaml", "charset_normalizer"):
+        pytest.importorskip(package)
+    (tmp_path / "a.md").write_text("---\ntitle: Wings\ndate: 2024-02-03\nauthor: [Ann, Bob]\n---\nThe text.\nMore.")
+    (tmp_path / "b.html").write_bytes(
+        "<html><head><meta charset='iso-8859-1'><title>Flügel</title><meta name=author content='Ann'>"
+        "<script>var x</script></head><body><nav>Home</nav><main><p>Der Flügel<p>und mehr</main></body>".encode(
+            "latin-1"
+        )
+    )
+    (tmp_path / "c.eml").write_bytes(MAIL)
+    (tmp_path / "d.mbox").write_bytes(
+        b"From x\n" + MAIL + b"\nFrom x\n" + MAIL.replace(b"<1@", b"<2@").replace(b"Der", b"Ein")
+    )
+    (tmp_path / "e.csv").write_text("ID;Subject;Text;Author\n7;Wings;'a; b';Ann\n8;Cones;c;Bob\n")
+    (tmp_path / "f.csv").write_text("part,price\nwing,3\ncone,4\n")
+    (tmp_path / "g.txt").write_bytes(
+        "Größe\nÄpfel und Öl in großen Fässern für die Bäcker der Städte".encode("latin-1")
+    )
+    (tmp_path / "h.txt").write_bytes("Größe\nÄpfel".encode("utf-16"))
+    read = {one.id: one for one in read_documents(tmp_path)}
+    names = ["a.md", "b.html", "c.eml", "7", "8", "f.csv#1", "f.csv#2", "g.txt", "h.txt"]
+    assert [name for name in read if "mbox" not in name] == names and len(read) == len(names) + 2
+    assert read["a.md"][1:3] == ("Wings", "The text.\nMore.")
+    assert {**read["a.md"].about} == {"path": "a.md", "type": "md", "date": "2024-02-03", "author": "Ann, Bob"}
+    assert read["b.html"][1:3] == ("Flügel", "Der Flügel\nund mehr") and read["b.html"].about["author"] == "Ann"
+    assert read["c.eml"][1:3] == ("Flügel", "Der Flügel.") and read["c.eml"].about["date"] == "2024-02-03"
+    assert [one.body for name, one in read.items() if "mbox" in name] == ["Der Flügel.", "Ein Flügel."]
+    assert read["f.csv#1"].body == "part: wing\nprice: 3" and read["8"][1:3] == ("Cones", "c")
+    assert read["g.txt"].title == read["h.txt"].title == "Größe" and "Äpfel" in read["g.txt"].body
+
+
+def test_pdf_and_docx_are_read(tmp_path):
+    docx, _ = pytest.importorskip("docx"), pytest.importorskip("pypdf")
+    (tmp_path / "a.pdf").write_bytes(pdf(["The lift of a wing", "in supersonic flow"], "Wings"))
+    (tmp_path / "b.pdf").write_bytes(pdf(["text"], "Microsoft Word - draft7.doc"))
+    file = docx.Document()
+    file.add_heading("Cones", 0)
+    file.add_paragraph("Heat of a cone.")
+    file.add_table(1, 2).rows[0].cells[1].text = "cell"
+    file.save(tmp_path / "c.docx")
+    first, second, third = read_documents(tmp_path)
+    assert first.title == "Wings" and " ".join(first.body.split()) == "The lift of a wing in supersonic flow"
+    assert {**first.about} == {"path": "a.pdf", "type": "pdf", "date": "2024-02-03", "author": "A. Writer"}
+    assert second.title == "" and third.title == "Cones" and third.body.split("\n") == ["Heat of a cone.", " | cell"]
+
+
+def test_one_bad_file_is_left_out_and_named(tmp_path):
+    for package in ("docx", "pypdf"):
+        pytest.importorskip(package)
+    texts = {"good.txt": b"wings\nand more", "copy.txt": b"Wings and\nmore", "zero.txt": b"a\0b", "void.txt": b" \n"}
+    texts |= {"bad.pdf": b"%PDF-1.4 nothing", "scan.pdf": pdf([]), "bad.docx": b"PK no zip", "photo.png": b"\x89PNG"}
+    texts |= {
+        "rows.jsonl": b'{"id": "1", "text": "x"}\n{\n{"id": "2", "text": "y"}\n',
+        "rows.csv": b"id,text\n3,z\n4,z,z\n",
+    }
+    for name, raw in texts.items():
+        (tmp_path / name).write_bytes(raw)
+    problems = []
+    assert [one.id for one in read_documents(tmp_path, problems)] == ["copy.txt", "3", "1", "2"]
+    named = ["1 files", "bad.docx", "bad.pdf", "good.txt", "rows.csv", "rows.jsonl", "scan.pdf", "void.txt", "zero.txt"]
+    assert sorted(line.replace(":", "").split(" of")[0].split(" ")[0] for line in problems) == sorted(
+        name.split(" ")[0] for name in named
+    )
+
+
+def test_a_kind_whose_reader_is_not_installed_is_one_clear_error(tmp_path, monkeypatch):
+    (tmp_path / "a.pdf").write_bytes(pdf(["x"]))
+    (tmp_path / "b.txt").write_text("x")
+    monkeypatch.setattr("fedrank.core.optional.is_installed", lambda package: package != "pypdf")
+    with pytest.raises(MissingExtraError, match="documents"):
+        list(read_documents(tmp_path, []))
+
+
+def test_passages_are_the_text_and_end_where_something_ends():
+    text = "\n\n".join("word " * 150 for _ in range(20))
+    parts = passages_of(text)
+    assert "".join(parts) == text and all(len(part) <= PASSAGE * 1.5 for part in parts)
+    assert all(part.endswith("\n\n") for part in parts[:-1])
+    assert [len(part) for part in passages_of("x" * 5000)] == [2000, 3000]
+    assert passages_of("") == [""]

@@ -57,12 +57,12 @@ class LinkAttack:
             mode: One of :data:`MODES`.
             n_features: Features of a document.
         """
-        from fedrank.deploy.hub.settings import HubSettings
+        from fedrank.deploy.hub.settings import TRIAL, HubSettings
 
         piecewise = self.mechanism == "piecewise"
-        return HubSettings(
+        settings: dict[str, Any] = dict(
             n_features=n_features,
-            mechanism=self.mechanism,  # type: ignore[arg-type] - checked there
+            mechanism=self.mechanism,
             p=None if piecewise else self.p,
             epsilon=self.epsilon if piecewise else None,
             # With tokens a round is closed when all have reported and bought; in the first they only buy.
@@ -72,3 +72,4 @@ class LinkAttack:
             tokens=0 if mode == "simple" else 1,
             batch=self.batch if mode == "relay" else 0,
         )
+        return HubSettings(**{**TRIAL, **settings})

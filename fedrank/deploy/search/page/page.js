@@ -86,5 +86,4 @@ fetch("v1/federation").then((response) => response.json()).then((about) => {
   document.title = `Search · ${about.name}`;
   document.getElementById("federation").textContent = about.name;
   document.getElementById("owners").textContent = `Documents of ${about.owners.join(", ")}`;
-  document.getElementById("learns").hidden = !about.learns;
 });

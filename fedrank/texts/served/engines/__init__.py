@@ -16,17 +16,19 @@ from fedrank.texts.served.documents import Document, Words
 
 
 class Candidate(NamedTuple):
-    """A document that an engine found.
+    """A document that an engine found, or a passage of it.
 
     Attributes:
         id: Name of the document at its owner.
-        words: Its words.
-        vector: What an encoder makes of it, of length 1; None where the engine keeps none.
+        words: Words of its title and of the passage.
+        vector: What an encoder makes of the passage, of length 1; None where the engine keeps none.
+        title: The document's title.
     """
 
     id: str
     words: Words
     vector: Float32[np.ndarray, " size"] | None = None
+    title: str = ""
 
 
 @runtime_checkable
@@ -61,7 +63,7 @@ class Engine(Protocol):
         ...
 
     def candidates(self, weights: Mapping[str, float], most: int) -> list[Candidate]:
-        """Documents that hold some of the words, the most promising ones.
+        """Documents, or passages of them, that hold some of the words, the most promising ones.
 
         Args:
             weights: Word → how much it is worth, positive; an engine that cannot weigh words may ignore it.
@@ -74,7 +76,7 @@ class Engine(Protocol):
         ...
 
     def lengths(self) -> Float64[np.ndarray, " fields"]:
-        """Mean number of words of body and title; 1 without documents."""
+        """Mean number of words of body and title of what is scored; 1 without documents."""
         ...
 
     def words(self) -> Iterator[Words]:

@@ -12,7 +12,9 @@ import numpy as np
 from jaxtyping import Float64
 
 from fedrank.core.errors import ConfigError, RunError
+from fedrank.texts.served.analyser import Analyser, english
 from fedrank.texts.served.documents import LONGEST_ID, Document, Words, batches, document_of, words_of
+from fedrank.texts.served.engines import Candidate
 
 T = TypeVar("T")
 
@@ -61,12 +63,14 @@ class Place:
         columns: Names of what a document is made of.
         table: Name of the table, for engines with tables.
         authorization: Value of a header ``Authorization``; empty: none.
+        analyser: Cuts documents into words; None: that for English.
     """
 
     url: str
     columns: Columns
     table: str = ""
     authorization: str = ""
+    analyser: Analyser | None = None
 
 
 class Remembered(Generic[T]):
@@ -126,13 +130,19 @@ class ForeignEngine(abc.ABC):
 
     Args:
         where: What errors call the place.
+        analyser: Cuts documents into words; None: that for English.
     """
 
-    def __init__(self, where: str):
-        self._where = where
+    def __init__(self, where: str, analyser: Analyser | None = None):
+        self._where, self._analyser = where, analyser or english()
         self._count = Remembered(self._how_many)
-        self._lengths = Remembered(lambda: mean_lengths(words_of(self._some(SAMPLE))))
+        self._lengths = Remembered(lambda: mean_lengths(words_of(self._some(SAMPLE), self._analyser)))
         self._frequencies = Frequencies(self._count_words)
+
+    def _candidates(self, documents: Sequence[Document]) -> list[Candidate]:
+        """Documents that were found, with their words."""
+        cut = words_of(documents, self._analyser)
+        return [Candidate(one.id, own, title=one.title) for one, own in zip(documents, cut, strict=True)]
 
     @abc.abstractmethod
     def _how_many(self) -> int:
@@ -174,7 +184,7 @@ class ForeignEngine(abc.ABC):
     def words(self) -> Iterator[Words]:
         """The words of every document."""
         for batch in batches(self._documents()):
-            yield from words_of(batch)
+            yield from words_of(batch, self._analyser)
 
     def close(self) -> None:
         """Give back what is held: nothing, unless an engine says otherwise."""

@@ -23,7 +23,8 @@ from typing_extensions import override
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.trees import Json
-from fedrank.texts.served.documents import Document, words_of
+from fedrank.texts.served.analyser import Analyser
+from fedrank.texts.served.documents import Document
 from fedrank.texts.served.engines import Candidate
 from fedrank.texts.served.engines.foreign import Columns, ForeignEngine, Place, document_of_row
 
@@ -43,20 +44,28 @@ class OpenSearchEngine(ForeignEngine):
         columns: Names of title and body in a document's source; its id is ``_id``, whatever is named for it.
         authorization: Value of the header ``Authorization``, such as ``ApiKey …`` or ``Basic …``; empty: none.
         ca: File with the certificates to trust in place of the system's.
+        analyser: Cuts documents into words; None: that for English.
 
     Raises:
         ConfigError: The address names no index.
         RunError: The engine cannot be reached, or refuses.
     """
 
-    def __init__(self, url: str, columns: Columns, authorization: str = "", ca: str | None = None):
+    def __init__(
+        self,
+        url: str,
+        columns: Columns,
+        authorization: str = "",
+        ca: str | None = None,
+        analyser: Analyser | None = None,
+    ):
         parts = urlsplit(url)
         index = parts.path.strip("/")
         if parts.scheme not in ("http", "https") or not parts.hostname or not index or "/" in index:
             raise ConfigError(f"the address of an index is https://host:9200/INDEX, got {url!r:.100}.")
         self._base, self._index = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", quote(index, safe="*,-_.")
         self._columns, self._authorization = columns, authorization
-        super().__init__(f"{self._base}/{index}")
+        super().__init__(f"{self._base}/{index}", analyser)
         context = ssl.create_default_context(cafile=ca)
         # No proxy is looked up: documents are at home.
         handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
@@ -66,7 +75,7 @@ class OpenSearchEngine(ForeignEngine):
     @classmethod
     def at(cls, place: Place) -> OpenSearchEngine:
         """The engine of a place; errors as of the class."""
-        return cls(place.url, place.columns, place.authorization)
+        return cls(place.url, place.columns, place.authorization, analyser=place.analyser)
 
     def get(self, id: str) -> Document | None:
         """The document of this id; None if there is none."""
@@ -84,8 +93,7 @@ class OpenSearchEngine(ForeignEngine):
                 clauses.append(self._match(field, word, weight / own))
         query: Json = {"bool": {"should": clauses, "minimum_should_match": 1}}
         body: dict[str, Json] = {"size": min(most, _WINDOW), "_source": self._sources(), "query": query}
-        documents = self._hits(self._ask("POST", f"/{self._index}/_search", body))
-        return [Candidate(document.id, own) for document, own in zip(documents, words_of(documents), strict=True)]
+        return self._candidates(self._hits(self._ask("POST", f"/{self._index}/_search", body)))
 
     def _fields(self) -> tuple[str, ...]:
         return tuple(filter(None, (self._columns.body, self._columns.title)))

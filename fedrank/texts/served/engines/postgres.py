@@ -7,7 +7,7 @@ it fast::
     CREATE INDEX ON articles USING gin (to_tsvector('english', body));
     CREATE INDEX ON articles USING gin (to_tsvector('english', title));
 
-The words of a query come stemmed (Snowball, English), as those of the configuration ``english`` are, and are compared
+The words of a query come stemmed (Snowball), as those of the configuration of the first language are, and are compared
 as they come.
 """
 
@@ -22,7 +22,8 @@ from typing_extensions import override
 
 from fedrank.core.errors import RunError
 from fedrank.core.optional import OptionalModule
-from fedrank.texts.served.documents import Document, words_of
+from fedrank.texts.served.analyser import Analyser
+from fedrank.texts.served.documents import Document
 from fedrank.texts.served.engines import Candidate
 from fedrank.texts.served.engines.foreign import Columns, ForeignEngine, Place, document_of_row
 
@@ -39,19 +40,19 @@ class PostgresEngine(ForeignEngine):
         url: ``postgresql://…``; a password may stand in ``PGPASSWORD`` or ``~/.pgpass`` instead.
         table: Name of the table, with its schema or without.
         columns: Names of its columns.
-        language: Text search configuration.
+        analyser: Cuts documents into words; its first language is the text search configuration.
 
     Raises:
         RunError: The server cannot be reached, or lacks the table or a column.
         MissingExtraError: The extra ``postgres`` is not installed.
     """
 
-    def __init__(self, url: str, table: str, columns: Columns, language: str = "english"):
-        self._url, self._columns, self._language = url, columns, language
-        super().__init__(f"{urlsplit(url).hostname or 'PostgreSQL'}, table {table}")
+    def __init__(self, url: str, table: str, columns: Columns, analyser: Analyser | None = None):
+        self._url, self._columns = url, columns
+        super().__init__(f"{urlsplit(url).hostname or 'PostgreSQL'}, table {table}", analyser)
         self._connection: Any = None
         sql = psycopg.sql
-        literal = sql.Literal(language)
+        literal = sql.Literal(self._analyser.languages[0])
         self._names = {
             "table": sql.Identifier(*table.split(".")),
             "id": sql.Identifier(columns.id),
@@ -67,7 +68,7 @@ class PostgresEngine(ForeignEngine):
     @classmethod
     def at(cls, place: Place) -> PostgresEngine:
         """The engine of a place; errors as of the class."""
-        return cls(place.url, place.table, place.columns)
+        return cls(place.url, place.table, place.columns, place.analyser)
 
     def get(self, id: str) -> Document | None:
         """The document of this id; None if there is none."""
@@ -89,8 +90,7 @@ class PostgresEngine(ForeignEngine):
         anywhere = " | ".join(words)
         given = [part for word, weight in zip(words, weights.values(), strict=True) for part in (weight, word, word)]
         rows = self._ask(statement, (anywhere, anywhere, *given, most))
-        found = [document for row in rows if (document := document_of_row(*row)) is not None]
-        return [Candidate(document.id, own) for document, own in zip(found, words_of(found), strict=True)]
+        return self._candidates([document for row in rows if (document := document_of_row(*row)) is not None])
 
     @override
     def close(self) -> None:

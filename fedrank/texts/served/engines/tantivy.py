@@ -1,9 +1,15 @@
-"""An index of the owner's own, in a folder, kept by tantivy: documents are added and taken away at any time."""
+"""An index of the owner's own, in a folder, kept by tantivy: documents are added and taken away at any time.
+
+A long document is indexed as several passages, and found by its best one; how many documents hold a word, and the
+words of a document, are those of whole documents.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import math
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +20,8 @@ from jaxtyping import Float64
 from fedrank.core.errors import RunError
 from fedrank.core.optional import OptionalModule
 from fedrank.engine.checkpoint import write_atomically
-from fedrank.texts.served.documents import Document, Words, analyser, batches, document_of, words_of
+from fedrank.texts.served.analyser import Analyser, english
+from fedrank.texts.served.documents import Document, Words, batches, document_of, index_fingerprint, passages_of
 from fedrank.texts.served.encoder import Encoder
 from fedrank.texts.served.engines import Candidate
 
@@ -24,89 +31,79 @@ tantivy = OptionalModule("tantivy", "search", "An owner's index")
 
 #: Memory of the writer before it writes a segment, in bytes.
 _HEAP = 128 << 20
-#: Documents that are indexed anew at once.
-_AT_ONCE = 1000
 #: Fields that are searched; each holds words that are cut already, with a space between.
 _SEARCHED = ("body_words", "title_words")
+#: What stands before a word of the body and of the title among the words of a whole document.
+_MARKS = ("b", "t")
+#: Layout of the fields, which differs from that of other versions.
+_LAYOUT = "2"
 
 
 class TantivyEngine:
-    """An index in a folder, made anew from the documents that it holds if it was made by another version.
+    """An index in a folder, made anew from the documents that it holds where it was made in another way.
 
     Args:
         folder: The folder; made if it is not there.
-        encoder: Makes vectors of documents when they are added; None: the index keeps none.
+        encoder: Makes vectors of passages when documents are added; None: the index keeps none.
+        analyser: Cuts texts into words; None: that for English.
 
     Raises:
         RunError: It cannot be made, holds something else, or another process writes to it.
         MissingExtraError: The extra ``search`` is not installed.
     """
 
-    def __init__(self, folder: Path, encoder: Encoder | None = None):
-        self._folder, self._encoder = folder, encoder
-        builder = tantivy.SchemaBuilder()
-        builder.add_text_field("id", stored=True, tokenizer_name="raw", index_option="basic")
-        for name in ("title", "body"):
-            builder.add_text_field(name, stored=True, tokenizer_name="raw", index_option="basic")
-        for name in _SEARCHED:
-            builder.add_text_field(name, stored=True, tokenizer_name="whitespace", index_option="freq")
-            builder.add_integer_field(f"{name}_length", fast=True)
-        if encoder is not None:
-            builder.add_bytes_field(_vector_field(encoder), stored=True)
-        self._schema = builder.build()
+    def __init__(self, folder: Path, encoder: Encoder | None = None, analyser: Analyser | None = None):
+        self._folder, self._encoder, self._analyser = folder, encoder, analyser or english()
+        self._count: int | None = None
+        self._lengths: Float64[np.ndarray, " fields"] | None = None
+        made_by = " ".join((_LAYOUT, index_fingerprint(self._analyser), encoder.digest if encoder else "-"))
+        path, former = folder / "analyser", folder.with_name(f"{folder.name}.former")
         try:
+            before = path.read_text() if path.exists() else ""
+            if before != made_by and folder.exists() and any(folder.iterdir()):
+                shutil.rmtree(former, ignore_errors=True)
+                folder.rename(former)
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._schema, self._query = _schema(), tantivy.Query
             self._index = tantivy.Index(self._schema, path=str(folder))
             self._writer = self._index.writer(_HEAP, 1)
+            if former.exists():  # also one that a stop left half read
+                self._index_anew(former, made_by)
+                shutil.rmtree(former)
+            write_atomically(path, made_by.encode(), 0o600)
         except (OSError, ValueError) as error:
-            other = "schema" in str(error).lower()
-            why = (
-                "was made with another encoder, or without one; set encoder as it was, or move this folder away and "
-                "add the documents again"
-                if other
-                else f"cannot be used as an index ({error})"
+            raise RunError(f"{folder}: cannot be used as an index ({error}).") from error
+
+    def _index_anew(self, former: Path, made_by: str) -> None:
+        """Add the documents of an index that was made in another way; what this encoder made of them stays."""
+        old = tantivy.Index.open(str(former)).searcher()
+        if old.num_docs:
+            _log.warning(
+                "%s: was made with other languages, another encoder or by another version; its documents are indexed "
+                "anew",
+                self._folder,
             )
-            raise RunError(f"{folder}: {why}.") from error
-        self._know_analyser()
-
-    def _know_analyser(self) -> None:
-        """Index all documents anew where words were cut in another way than those of queries are."""
-        path = self._folder / "analyser"
-        try:
-            if path.exists() and path.read_text() == analyser():
-                return
-            if len(self):
-                _log.warning(
-                    "%s: was made by another version, which cuts words or titles otherwise; its %d documents are "
-                    "indexed anew",
-                    self._folder,
-                    len(self),
-                )
-                self._index_anew()
-            write_atomically(path, analyser().encode(), 0o600)
-        except OSError as error:
-            raise RunError(f"{self._folder}: cannot be used as an index ({error}).") from error
-
-    def _index_anew(self) -> None:
-        """Cut all documents into words again; what an encoder made of them stays."""
-        searcher = self._searcher()
-        hits = searcher.search(tantivy.Query.all_query(), max(1, searcher.num_docs), count=False).hits
-        for start in range(0, len(hits), _AT_ONCE):
-            stored = [searcher.doc(address) for _, address in hits[start : start + _AT_ONCE]]
-            batch = [document_of(*(one.get_first(name) or "" for name in ("id", "title", "body"))) for one in stored]
-            field = "" if self._encoder is None else _vector_field(self._encoder)
-            self._write(batch, [{field: [bytes(one.get_first(field))]} if field else {} for one in stored])
+        before = (former / "analyser").read_text().split() if (former / "analyser").exists() else []
+        keep = self._encoder is not None and before[::2] == made_by.split()[::2]  # the same layout and encoder
+        for batch in batches(_by_document(old)):
+            vectors = (
+                [{"vector": [bytes(one.get_first("vector"))]} for parts in batch for one in parts] if keep else None
+            )
+            self._write([document_of(*_document(parts)) for parts in batch], vectors)
         self._commit()
 
     def __len__(self) -> int:
-        return int(self._searcher().num_docs)
+        if self._count is None:
+            first = self._query.term_query(self._schema, "first", "1", index_option="basic")
+            self._count = int(self._searcher().search(first, 1).count or 0)
+        return self._count
 
     def add(self, documents: Iterable[Document]) -> int:
         """Add documents; see :class:`~fedrank.texts.served.engines.Engine`."""
         count = 0
         try:
             for batch in batches(iter(documents)):
-                self._write(batch, self._vectors(batch))
+                self._write(batch)
                 count += len(batch)
             self._commit()
         except BaseException:
@@ -114,21 +111,32 @@ class TantivyEngine:
             raise
         return count
 
-    def _write(self, batch: Sequence[Document], vectors: Sequence[Mapping[str, list[bytes]]]) -> None:
-        for document, words, vector in zip(batch, words_of(batch), vectors, strict=True):
+    def _write(self, batch: Sequence[Document], kept: Iterable[dict[str, list[bytes]]] | None = None) -> None:
+        passages = [passages_of(document.body) for document in batch]
+        vectors = iter(self._vectors(batch, passages) if kept is None else kept)
+        for document, own in zip(batch, passages, strict=True):
             self._writer.delete_documents_by_term("id", document.id)
-            self._writer.add_document(
-                tantivy.Document(
-                    id=[document.id],
-                    title=[document.title],
-                    body=[document.body],
-                    title_words=[" ".join(words.title)],
-                    body_words=[" ".join(words.body)],
-                    title_words_length=[len(words.title)],
-                    body_words_length=[len(words.body)],
-                    **vector,
+            title, cut = self._analyser.cut(document.title), [self._analyser.cut(passage) for passage in own]
+            whole = {f"b{word}" for words in cut for word in words} | {f"t{word}" for word in title}
+            for number, (passage, body) in enumerate(zip(own, cut, strict=True)):
+                first: dict[str, Any] = {} if number else {"first": ["1"], "whole_words": [" ".join(sorted(whole))]}
+                if not number and document.about:
+                    first["about"] = [json.dumps(dict(document.about)).encode()]
+                self._writer.add_document(
+                    tantivy.Document(
+                        id=[document.id],
+                        part=[number],
+                        parts=[len(own)],
+                        title=[document.title.encode()],
+                        body=[passage.encode()],
+                        title_words=[" ".join(title)],
+                        body_words=[" ".join(body)],
+                        title_words_length=[len(title)],
+                        body_words_length=[len(body)],
+                        **first,
+                        **next(vectors),
+                    )
                 )
-            )
 
     def remove(self, ids: Iterable[str]) -> int:
         """Remove documents; see :class:`~fedrank.texts.served.engines.Engine`."""
@@ -141,42 +149,45 @@ class TantivyEngine:
     def get(self, id: str) -> Document | None:
         """The document of this id; None if there is none."""
         searcher = self._searcher()
-        hits = searcher.search(tantivy.Query.term_query(self._schema, "id", id, index_option="basic"), 1).hits
-        if not hits:
-            return None
-        stored = searcher.doc(hits[0][1])
-        return Document(id, stored.get_first("title") or "", stored.get_first("body") or "")
+        wanted = self._query.term_query(self._schema, "id", id, index_option="basic")
+        parts = [searcher.doc(address) for _, address in searcher.search(wanted, _MOST_PARTS, count=False).hits]
+        return _document(parts) if parts else None
 
     def candidates(self, weights: Mapping[str, float], most: int) -> list[Candidate]:
-        """The best documents by tantivy's BM25 of body and title, each word at its weight in place of tantivy's own."""
+        """The best passages by tantivy's BM25 of body and title, each word at its weight in place of tantivy's own."""
         searcher = self._searcher()
-        clauses = []
+        clauses, term_query, boost = [], self._query.term_query, self._query.boost_query
+        should, documents = tantivy.Occur.Should, searcher.num_docs
         for word, weight in weights.items():
             for field in _SEARCHED:
-                own = _idf(searcher.num_docs, searcher.doc_freq(field, word))
-                term = tantivy.Query.term_query(self._schema, field, word, index_option="freq")
-                clauses.append((tantivy.Occur.Should, tantivy.Query.boost_query(term, weight / own)))
+                if frequency := searcher.doc_freq(field, word):
+                    term = term_query(self._schema, field, word, index_option="freq")
+                    own = _idf(documents, frequency)
+                    clauses.append((should, boost(term, weight / own)))
         if not clauses:
             return []
-        hits = searcher.search(tantivy.Query.boolean_query(clauses), most, count=False).hits
+        hits = searcher.search(self._query.boolean_query(clauses), most, count=False).hits
         return [self._candidate(searcher.doc(address)) for _, address in hits]
 
     def frequencies(self, words: Sequence[str]) -> list[tuple[int, int]]:
         """Number of documents whose body and whose title hold each word; removed documents count for a while."""
-        searcher = self._searcher()
-        return [tuple(int(searcher.doc_freq(field, word)) for field in _SEARCHED) for word in words]  # type: ignore[misc]
+        frequency = self._searcher().doc_freq
+        return [tuple(int(frequency("whole_words", mark + word)) for mark in _MARKS) for word in words]  # type: ignore[misc]
 
     def lengths(self) -> Float64[np.ndarray, " fields"]:
-        """Mean number of words of body and title; 1 without documents."""
-        wanted = {name: {"avg": {"field": f"{name}_length"}} for name in _SEARCHED}
-        found = self._searcher().aggregate(tantivy.Query.all_query(), wanted)
-        return np.array([found[name]["value"] or 1.0 for name in _SEARCHED])
+        """Mean number of words of a passage's body and title; 1 without documents."""
+        if self._lengths is None:
+            wanted = {name: {"avg": {"field": f"{name}_length"}} for name in _SEARCHED}
+            found = self._searcher().aggregate(self._query.all_query(), wanted)
+            self._lengths = np.array([found[name]["value"] or 1.0 for name in _SEARCHED])
+        return self._lengths
 
     def words(self) -> Iterator[Words]:
         """The words of every document."""
-        searcher = self._searcher()
-        for _, address in searcher.search(tantivy.Query.all_query(), max(1, searcher.num_docs), count=False).hits:
-            yield self._candidate(searcher.doc(address)).words
+        for parts in _by_document(self._searcher()):
+            title = str(parts[0].get_first("title_words") or "").split()
+            body = [word for one in parts for word in (one.get_first("body_words") or "").split()]
+            yield Words(title, body, len(parts))
 
     def close(self) -> None:
         """End the writer; the folder can then be used by another process."""
@@ -185,18 +196,24 @@ class TantivyEngine:
     def _searcher(self) -> Any:
         return self._index.searcher()
 
-    def _vectors(self, batch: Sequence[Document]) -> list[dict[str, list[bytes]]]:
-        """The field with each document's vector, in half precision; no field without an encoder."""
+    def _vectors(
+        self, batch: Sequence[Document], passages: Sequence[Sequence[str]]
+    ) -> Iterator[dict[str, list[bytes]]]:
+        """The field with each passage's vector, in half precision; no field without an encoder."""
+        texts = [
+            ". ".join(filter(None, (document.title, passage)))
+            for document, own in zip(batch, passages, strict=True)
+            for passage in own
+        ]
         if self._encoder is None:
-            return [{} for _ in batch]
-        vectors = self._encoder.encode([". ".join(filter(None, (d.title, d.body))) for d in batch])
-        return [{_vector_field(self._encoder): [vector.astype("<f2").tobytes()]} for vector in vectors]
+            return ({} for _ in texts)
+        return ({"vector": [vector.astype("<f2").tobytes()]} for vector in self._encoder.encode(texts))
 
     def _candidate(self, stored: Any) -> Candidate:
         title, body = (stored.get_first(name) or "" for name in ("title_words", "body_words"))
-        raw = None if self._encoder is None else stored.get_first(_vector_field(self._encoder))
+        raw = None if self._encoder is None else stored.get_first("vector")
         vector = None if raw is None else np.frombuffer(bytes(raw), "<f2").astype(np.float32)
-        return Candidate(stored.get_first("id"), Words(title.split(), body.split()), vector)
+        return Candidate(stored.get_first("id"), Words(title.split(), body.split()), vector, _text(stored, "title"))
 
     def _commit(self) -> None:
         try:
@@ -204,11 +221,57 @@ class TantivyEngine:
             self._index.reload()
         except (OSError, ValueError) as error:
             raise RunError(f"{self._folder}: the index cannot be written ({error}). Nothing was added.") from error
+        finally:
+            self._count = self._lengths = None
 
 
-def _vector_field(encoder: Encoder) -> str:
-    """Name of the field with vectors, by the encoder: an index opens with the encoder that it was made with."""
-    return f"vector_{encoder.digest}"
+def _schema() -> Any:
+    """The fields of a passage."""
+    builder = tantivy.SchemaBuilder()
+    for name in ("id", "first"):
+        builder.add_text_field(name, stored=name == "id", tokenizer_name="raw", index_option="basic")
+    builder.add_text_field("whole_words", tokenizer_name="whitespace", index_option="basic")
+    for name in _SEARCHED:
+        builder.add_text_field(name, stored=True, tokenizer_name="whitespace", index_option="freq")
+        builder.add_integer_field(f"{name}_length", fast=True)
+    for name in ("part", "parts"):
+        builder.add_integer_field(name, stored=True)
+    for name in ("title", "about", "body", "vector"):
+        builder.add_bytes_field(name, stored=True)
+    return builder.build()
+
+
+#: Most passages of a document that are given back.
+_MOST_PARTS = 100_000
+
+
+def _text(stored: Any, name: str) -> str:
+    """A text that is stored as bytes, or as text by former versions."""
+    value = stored.get_first(name) or ""
+    return value if isinstance(value, str) else bytes(value).decode()
+
+
+def _document(parts: Sequence[Any]) -> Document:
+    """A document from its stored passages."""
+    parts = _in_order(parts)
+    about = json.loads(_text(parts[0], "about") or "{}")
+    id, title = parts[0].get_first("id"), _text(parts[0], "title")
+    return Document(id, title, "".join(_text(one, "body") for one in parts), about)
+
+
+def _in_order(parts: Sequence[Any]) -> list[Any]:
+    return sorted(parts, key=lambda one: one.get_first("part") or 0)
+
+
+def _by_document(searcher: Any) -> Iterator[list[Any]]:
+    """The stored passages of each document in turn, in order; those of one mostly lie side by side."""
+    begun: dict[str, list[Any]] = {}
+    for _, address in searcher.search(tantivy.Query.all_query(), max(1, searcher.num_docs), count=False).hits:
+        stored = searcher.doc(address)
+        parts = begun.setdefault(stored.get_first("id"), [])
+        parts.append(stored)
+        if len(parts) == (stored.get_first("parts") or 1):
+            yield _in_order(begun.pop(stored.get_first("id")))
 
 
 def _idf(documents: int, frequency: int) -> float:

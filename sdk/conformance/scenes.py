@@ -1,5 +1,7 @@
 """Conformance of a client with the wire format: scenes of a scripted hub, and a driver that acts in them.
 
+``python sdk/conformance/scenes.py "./my-driver" [SCENE …]`` plays them; the exit status is 1 if something is wrong.
+
 A scene sets the hub up, has the client act for some seconds, and looks at what was asked. It yields a sentence for each
 thing that is wrong.
 
@@ -24,8 +26,10 @@ import dataclasses
 import hashlib
 import json
 import os
+import shlex
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -36,8 +40,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedrank.core.errors import ConfigError, UnknownNameError, WireError
+from fedrank.core.errors import ConfigError, FedrankError, UnknownNameError, WireError
 from fedrank.core.trees import Json
+from fedrank.core.words import printable
 from fedrank.deploy.draws import Beacon
 from fedrank.deploy.oblivious.blind_rsa import EXPONENT, PublicKey, Signer, Verifier
 from fedrank.deploy.oblivious.tokens import (
@@ -591,3 +596,28 @@ def _play(scene: Scene, command: Sequence[str]) -> Iterator[str]:
 
         yield from scene.play(hub, act)
     yield from wrong
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Play scenes and print what is wrong in each.
+
+    Args:
+        arguments: The driver's program with its arguments in one text, then names of scenes; none: all scenes.
+
+    Returns:
+        The exit status.
+    """
+    status = 0
+    for outcome in conformance(shlex.split(arguments[0]), arguments[1:]):
+        print(f"{'no ' if outcome.wrong else 'yes'}  {outcome.name}  (rules {outcome.rules})", flush=True)
+        for sentence in outcome.wrong:
+            print(f"     {printable(sentence)}")
+            status = 1
+    return status
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:] or ["--help"]))
+    except FedrankError as error:
+        sys.exit(f"scenes: {error}")

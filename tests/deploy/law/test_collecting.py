@@ -26,7 +26,7 @@ async def closed(hub, round_):
 
 
 def test_a_coordinators_rounds(tmp_path):
-    home = make(tmp_path / "hub", relay=True)
+    home = make(tmp_path / "hub", collect=True)
 
     async def first():
         async with running(home) as hub:
@@ -70,13 +70,13 @@ def test_a_coordinators_rounds(tmp_path):
     sent = asyncio.run(first())
     asyncio.run(again(sent))
     asyncio.run(between())
-    with pytest.raises(RunError, match="relays"):
+    with pytest.raises(RunError, match="collects"):
         replay_log(home.path)
 
 
 def test_a_log_that_was_put_back_asks_what_it_asked(tmp_path):
     """The question stands in the log, with the round that it opened."""
-    home = make(tmp_path / "hub", relay=True)
+    home = make(tmp_path / "hub", collect=True)
 
     async def story():
         async with running(home) as hub:
@@ -99,7 +99,7 @@ def test_a_log_that_was_put_back_asks_what_it_asked(tmp_path):
 
 
 def test_a_report_that_was_counted_is_known_between_rounds_after_a_restart(tmp_path):
-    home = make(tmp_path / "hub", relay=True)
+    home = make(tmp_path / "hub", collect=True)
 
     async def story():
         async with running(home) as hub:
@@ -120,7 +120,7 @@ def test_a_report_that_was_counted_is_known_between_rounds_after_a_restart(tmp_p
 
 def test_between_rounds_one_can_wait_for_the_next(tmp_path):
     async def story():
-        async with running(make(tmp_path / "hub", relay=True)) as hub:
+        async with running(make(tmp_path / "hub", collect=True)) as hub:
             assert (await hub.wait_for_round(0.05)).state == "between"
             waiting = asyncio.create_task(hub.wait_for_round(20.0))
             await asyncio.sleep(0.05)

@@ -1,0 +1,372 @@
+"""Documents in files as companies have them: what each kind of file gives as title, text, date and author.
+
+=====================================  ===============================================================================
+``.txt``                               one document; the first line is its title if more follows
+``.md``, ``.markdown``                 the same, with front matter in YAML (``title``, ``date``, ``author``)
+``.html``, ``.htm``                    the text of ``<main>``, ``<article>`` or the page, without navigation and scripts
+``.pdf``, ``.docx``                    their text; title, author and date from their properties
+``.eml``, ``.mbox``                    a mail each, without attachments: the subject is its title
+``.csv``, ``.tsv``                     a row each, with a column ``text`` (``body``, ``content``), or all columns
+``.jsonl``                             an object a line with ``id``, ``title`` and ``text``, as collections of BEIR have
+=====================================  ===============================================================================
+
+Text may be in any encoding. A file that cannot be read, or holds what another file holds, is left out and named.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import email
+import email.policy
+import functools
+import hashlib
+import io
+import json
+import mailbox
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+
+from fedrank.core.errors import FormatError, MissingDataError, MissingExtraError
+from fedrank.core.optional import OptionalModule
+from fedrank.texts.served.documents import LONGEST_ID, Document, document_of
+
+bs4 = OptionalModule("bs4", "documents", "Text of HTML")
+charset_normalizer = OptionalModule("charset_normalizer", "documents", "Text that is not in UTF-8")
+docx = OptionalModule("docx", "documents", "Text of a DOCX file")
+pypdf = OptionalModule("pypdf", "documents", "Text of a PDF file")
+yaml = OptionalModule("yaml", "documents", "Front matter of Markdown")
+
+#: Parts of a page that are not its text.
+_NO_TEXT = ("script", "style", "noscript", "template", "nav", "header", "footer", "aside", "form")
+#: Titles in a PDF's properties that name its source and not its subject.
+_NO_TITLE = re.compile(r"^microsoft \w+ - |^untitled|\.(docx?|pdf|tex|indd|rtf|odt)$", re.IGNORECASE)
+_FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+#: Names of columns and keys, lower case, the first that is there counts.
+_IDS, _TITLES = ("id", "_id"), ("title", "subject", "headline")
+_TEXTS = ("text", "body", "content", "description")
+#: Largest file that is read as a whole, in bytes, and longest cell of a table, in characters.
+_LARGEST, _LONGEST_CELL = 256 << 20, 10_000_000
+
+#: Title, text, and what is known about a document.
+_Parts = tuple[str, str, dict[str, str]]
+#: Reads one document of a file: its id, and these parts.
+_Row = Callable[[], tuple[str, str, str, dict[str, str]]]
+
+
+def read_documents(path: Path, problems: list[str] | None = None) -> Iterator[Document]:
+    """Documents of a file, or of all files below a folder.
+
+    Args:
+        path: The file or folder. A document's id is the file's path within the folder, with a number or name behind it
+            where a file holds several, or the id that the file gives.
+        problems: Gets a line about each file, row or copy that is left out; None: the first one is an error.
+
+    Raises:
+        MissingDataError: There is nothing at the path, or nothing that can be read.
+        MissingExtraError: A kind of file needs the extra ``documents``, which is not installed.
+        FormatError: Something cannot be read, and ``problems`` is None.
+    """
+    if path.is_dir():
+        files, others = files_below(path)
+        if not files:
+            raise MissingDataError(f"{path}: has no file of these kinds: {' '.join(READERS)}.")
+        if others and problems is not None:
+            problems.append(f"{sum(others.values())} files of other kinds ({', '.join(sorted(others))})")
+        found = (
+            document for file in files for document in read_file(file, file.relative_to(path).as_posix(), problems)
+        )
+    elif path.is_file():
+        found = read_file(path, path.name, problems)
+    else:
+        raise MissingDataError(f"{path}: there is no such file or folder.")
+    if problems is None:
+        yield from found
+        return
+    known: dict[bytes, str] = {}
+    for document in found:
+        first = known.setdefault(digest_of(document), document.id)
+        if first == document.id:
+            yield document
+        else:
+            problems.append(f"{document.id}: is a copy of {first}")
+
+
+def files_below(folder: Path) -> tuple[list[Path], Counter[str]]:
+    """The files below a folder that can be read, in order, and how many others there are, by ending."""
+    every = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
+    others = Counter(file.suffix.lower() or "none" for file in every if file.suffix.lower() not in READERS)
+    return [file for file in every if file.suffix.lower() in READERS], others
+
+
+def digest_of(document: Document) -> bytes:
+    """16 bytes that two documents share if title and text are the same but for white space and case."""
+    text = " ".join(f"{document.title} {document.body}".casefold().split())
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def read_file(path: Path, name: str, problems: list[str] | None = None) -> Iterator[Document]:
+    """The documents of one file; arguments and errors as of :func:`read_documents`.
+
+    Args:
+        path: The file.
+        name: Its path within the owner's folder.
+        problems: As of :func:`read_documents`.
+    """
+    kind = path.suffix.lower()
+    rows = READERS.get(kind, _read_lines)(path, name)
+    while True:
+        try:
+            row = next(rows, None)
+        except Exception as error:  # readers of other people's formats raise what they like
+            _leave_out(name, path, error, problems)
+            return
+        if row is None:
+            return
+        try:
+            id, title, body, about = row()
+            document = document_of(id, title, body, {"path": name, "type": kind[1:], **about})
+            _check(document, row, path)
+        except Exception as error:
+            _leave_out(name, path, error, problems)
+        else:
+            yield document
+
+
+def _leave_out(name: str, path: Path, error: Exception, problems: list[str] | None) -> None:
+    if isinstance(error, MissingExtraError):
+        raise error
+    if problems is None:
+        raise error if isinstance(error, FormatError) else FormatError(f"cannot be read ({error}).", path) from error
+    said = " ".join(str(error).removeprefix(f"{path}: ").removeprefix(f"{path}:").split())
+    problems.append(f"{name}: {said or type(error).__name__:.200}")
+
+
+def _check(document: Document, row: Any, path: Path) -> None:
+    """Refuse a document whose id or text cannot be kept."""
+    line = row.args[0] if isinstance(row, functools.partial) and isinstance(row.args[0], int) else None
+    try:
+        size = len(document.id.encode())
+        "".join(document[:3]).encode()
+    except UnicodeEncodeError as error:
+        raise FormatError("has half of a surrogate pair, which is no text in UTF-8.", path, line) from error
+    if not 0 < size <= LONGEST_ID:
+        raise FormatError(f"the id must have 1 to {LONGEST_ID} bytes, got {size}.", path, line)
+
+
+def _name_of(name: str) -> str:
+    """The name where it is short enough for an id; else its end, with a hash of all of it."""
+    if len(name.encode("utf-8", "surrogatepass")) <= LONGEST_ID:
+        return name
+    tail = name.encode("utf-8", "replace")[-(LONGEST_ID - 20) :].decode("utf-8", "ignore")
+    return f"{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}…{tail}"
+
+
+def _decode(raw: bytes) -> str:
+    """Text of bytes in any encoding.
+
+    Raises:
+        FormatError: They are no text.
+    """
+    marks = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+    for encoding in (*(encoding for mark, encoding in marks if raw.startswith(mark)), "utf-8"):
+        try:
+            text = raw.decode(encoding)
+            break
+        except UnicodeDecodeError:
+            continue
+    else:
+        best = charset_normalizer.from_bytes(raw).best()
+        if best is None:
+            raise FormatError("is not text in any encoding that is known.")
+        text = str(best)
+    if "\0" in text:
+        raise FormatError("is not text: it has bytes of 0.")
+    return text
+
+
+def _titled(text: str) -> tuple[str, str]:
+    """Title and text: the first line is the title if more follows."""
+    title, _, body = text.strip().partition("\n")
+    return (title.lstrip("# "), body) if body else ("", title)
+
+
+def _of_text(raw: bytes) -> _Parts:
+    return *_titled(_decode(raw)), {}
+
+
+def _of_markdown(raw: bytes) -> _Parts:
+    text = _decode(raw)
+    if not (front := _FRONT.match(text)):
+        return *_titled(text), {}
+    fields = yaml.safe_load(front[1])
+    fields = {str(key).lower(): value for key, value in fields.items()} if isinstance(fields, dict) else {}
+    title, body = _shown(fields.get("title")), text[front.end() :].strip()
+    if not title:
+        title, body = _titled(body)
+    return title, body, _about(fields.get("author", fields.get("authors")), fields.get("date"))
+
+
+def _of_html(raw: bytes | str) -> _Parts:
+    page = bs4.BeautifulSoup(raw, "html.parser")
+
+    def named(*names: str) -> str:
+        found = (page.find("meta", {key: name}) for name in names for key in ("name", "property"))
+        return next((str(one.get("content", "")) for one in found if one), "")
+
+    about = _about(named("author"), named("article:published_time", "date", "dcterms.date"))
+    heading = page.find("h1")
+    title = page.title.get_text(" ") if page.title else heading.get_text(" ") if heading else ""
+    for one in page.find_all((*_NO_TEXT, "title")):
+        one.decompose()
+    text = (page.find("main") or page.find("article") or page.body or page).get_text("\n")
+    return title, "\n".join(line for part in text.split("\n") if (line := part.strip())), about
+
+
+def _of_pdf(raw: bytes) -> _Parts:
+    file = pypdf.PdfReader(io.BytesIO(raw))
+    if file.is_encrypted and not file.decrypt(""):
+        raise FormatError("is encrypted.")
+    properties = file.metadata
+    text = "\n\n".join(page.extract_text() for page in file.pages)
+    if not text.strip():
+        raise FormatError("has no text; is it a scan?")
+    title = _shown(properties.title) if properties else ""
+    title = "" if _NO_TITLE.search(title) else title
+    return title, text, _about(properties.author, properties.creation_date) if properties else {}
+
+
+def _of_docx(raw: bytes) -> _Parts:
+    file = docx.Document(io.BytesIO(raw))
+    lines: list[str] = []
+    title = _shown(file.core_properties.title)
+    for block in file.iter_inner_content():
+        if hasattr(block, "rows"):
+            lines += (" | ".join(cell.text for cell in row.cells) for row in block.rows)
+        elif not title and block.style is not None and block.style.name in ("Title", "Heading 1"):
+            title = block.text
+        else:
+            lines.append(block.text)
+    properties = file.core_properties
+    return title, "\n".join(lines), _about(properties.author, properties.modified or properties.created)
+
+
+def _of_mail(raw: bytes) -> _Parts:
+    message = email.message_from_bytes(raw, policy=email.policy.default)
+    assert isinstance(message, EmailMessage)
+    part = message.get_body(("plain", "html"))
+    text = ""
+    if part is not None:
+        data = part.get_payload(decode=True)
+        try:
+            text = str(part.get_content())
+        except (LookupError, UnicodeError):  # a charset that is unknown, or is not that of the text
+            text = _decode(data if isinstance(data, bytes) else b"")
+        if part.get_content_subtype() == "html":
+            text = _of_html(text)[1]
+    sent = message.get("date")
+    return _shown(message.get("subject")), text, _about(message.get("from"), getattr(sent, "datetime", None))
+
+
+def _about(author: Any, date: Any) -> dict[str, str]:
+    """What is known of author and date; a date is a day where it can be read as one."""
+    day = date.isoformat()[:10] if hasattr(date, "isoformat") else _shown(date)[:10]
+    writer = ", ".join(map(_shown, author)) if isinstance(author, list) else _shown(author)
+    return {key: value[:200] for key, value in (("author", writer), ("date", day)) if value}
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else " ".join(str(value).split())
+
+
+def _whole(read: Callable[[bytes], _Parts]) -> Callable[[Path, str], Iterator[_Row]]:
+    """The reader of files that are one document; their date is that of the file unless they give another."""
+
+    def rows(path: Path, name: str) -> Iterator[_Row]:
+        def row() -> tuple[str, str, str, dict[str, str]]:
+            state = path.stat()
+            if state.st_size > _LARGEST:
+                raise FormatError(f"is larger than {_LARGEST >> 20} MiB.", path)
+            title, body, about = read(path.read_bytes())
+            if not title.strip() and not body.strip():
+                raise FormatError("has no text; is it a scan?", path)
+            day = datetime.fromtimestamp(state.st_mtime, UTC).date().isoformat()
+            return _name_of(name), title, body, {"date": day, **about}
+
+        yield row
+
+    return rows
+
+
+def _read_mailbox(path: Path, name: str) -> Iterator[_Row]:
+    box = mailbox.mbox(path, create=False)
+
+    def row(key: Any) -> tuple[str, str, str, dict[str, str]]:
+        raw = box.get_bytes(key)
+        sign = str(email.message_from_bytes(raw).get("message-id") or "").encode("utf-8", "replace") or raw
+        return _name_of(f"{name}#{hashlib.sha256(sign).hexdigest()[:12]}"), *_of_mail(raw)
+
+    try:
+        yield from (functools.partial(row, key) for key in box.iterkeys())
+    finally:
+        box.close()
+
+
+def _read_table(path: Path, name: str) -> Iterator[_Row]:
+    csv.field_size_limit(_LONGEST_CELL)
+    text = _decode(path.read_bytes())
+    try:
+        dialect: Any = csv.Sniffer().sniff(text[:65_536], ",;\t|")
+    except csv.Error:
+        dialect = csv.excel_tab if path.suffix.lower() == ".tsv" else csv.excel
+
+    def row(number: int, cells: Mapping[Any, Any]) -> tuple[str, str, str, dict[str, str]]:
+        if None in cells:
+            raise FormatError("has more cells than the first line.", path, number + 1)
+        known = {key.strip().lower(): value or "" for key, value in cells.items()}
+        body = next((known[key] for key in _TEXTS if key in known), "\n".join(f"{k}: {v}" for k, v in known.items()))
+        given = next((known[key] for key in _IDS if known.get(key)), "") or _name_of(f"{name}#{number}")
+        title = next((known[key] for key in _TITLES if key in known), "")
+        return given, title, body, _about(known.get("author"), known.get("date"))
+
+    for number, cells in enumerate(csv.DictReader(text.splitlines(keepends=True), dialect=dialect), 1):
+        yield functools.partial(row, number, cells)
+
+
+def _read_lines(path: Path, name: str) -> Iterator[_Row]:
+    def row(number: int, line: bytes) -> tuple[str, str, str, dict[str, str]]:
+        try:
+            given = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise FormatError("is not a JSON object in UTF-8.", path, number) from error
+        if not isinstance(given, dict):
+            raise FormatError(f"must be a JSON object, got {type(given).__name__}.", path, number)
+        id, title = given.get("id", given.get("_id")), given.get("title") or ""
+        body, about = given.get("text", given.get("body")), given.get("about") or {}
+        id = str(id) if isinstance(id, int) and not isinstance(id, bool) else id
+        if not (isinstance(id, str) and isinstance(title, str) and isinstance(body, str) and isinstance(about, dict)):
+            raise FormatError('needs "id" and "text", both text, and "title" only as text.', path, number)
+        known = _about(given.get("author"), given.get("date"))
+        return id, title, body, {**known, **{str(key): _shown(value)[:200] for key, value in about.items()}}
+
+    with path.open("rb") as lines:
+        yield from (functools.partial(row, n, line) for n, line in enumerate(lines, 1) if line.strip())
+
+
+#: Ending of a file → its reader.
+READERS: Mapping[str, Callable[[Path, str], Iterator[_Row]]] = {
+    **dict.fromkeys((".txt", ".text"), _whole(_of_text)),
+    **dict.fromkeys((".md", ".markdown"), _whole(_of_markdown)),
+    **dict.fromkeys((".html", ".htm", ".xhtml"), _whole(_of_html)),
+    ".pdf": _whole(_of_pdf),
+    ".docx": _whole(_of_docx),
+    ".eml": _whole(_of_mail),
+    ".mbox": _read_mailbox,
+    **dict.fromkeys((".csv", ".tsv"), _read_table),
+    **dict.fromkeys((".jsonl", ".ndjson"), _read_lines),
+}

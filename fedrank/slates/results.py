@@ -42,7 +42,7 @@ from fedrank.slates.world.policies import (
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Fresh users that a baseline is played for.
-BASELINE_EPISODES = 1000
+BASELINE_EPISODES = 2000
 #: Names of the optimal policy among the baselines, and of the one that plans for the tick alone.
 OPTIMUM, MYOPIC = "optimum", "myopic"
 #: Name of the row in which one platform serves by another's values, and of the run itself in ``stays.json``.

@@ -147,7 +147,7 @@ def simulate(
         config: TOML file of the run.
         platform: Folder of each platform; repeat it, in the order of their indices.
         rounds: Rounds in all; 0: those of the configuration.
-        at_once: Users who are there at the same time, and take turns.
+        at_once: Users at the same time, who take turns.
         out: Add a line of JSON to this file for every user who has left: rounds, and engagement at each platform.
         patience: Seconds that a platform may be away before a round passes without it.
         wait: Wait for every platform as long as it takes.

@@ -1,4 +1,4 @@
-"""What platforms that share users have learnt, as an object that values candidates and puts slates together."""
+"""Models of platforms that share users, as objects that value candidates and put slates together."""
 
 from __future__ import annotations
 
@@ -337,7 +337,7 @@ class SumModel(Model):
         return SummedView(seen, found.astype(np.float32), np.asarray(stay - into, np.int32), zero, known)
 
     def after(self, view: SummedView, clicked: int | None, *, platform: str | None = None) -> Any:
-        """What a platform keeps of the user after a round: ``known`` of the next :meth:`view`.
+        """Knowledge of the user after a round: ``known`` of the next :meth:`view`.
 
         Args:
             view: The round's.
@@ -349,7 +349,7 @@ class SumModel(Model):
 
     @override
     def score(self, features: SummedView, *, platform: str | None = None) -> Float32[np.ndarray, " candidates"]:
-        """What a click on each candidate is worth, now and until the user leaves.
+        """Worth of a click on each candidate, now and until the user leaves.
 
         Args:
             features: What the platform knows, as :meth:`view` makes it.
@@ -372,7 +372,7 @@ class SumModel(Model):
 
 
 def _fill(learner: SumLearner, tensors: Mapping[str, np.ndarray], name: str) -> Any:
-    """What a platform makes of the model, from tensors."""
+    """State that a platform made of the model, from tensors."""
     first: Any = learner.first_learnt()
     if not first:
         return first

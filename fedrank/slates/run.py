@@ -417,7 +417,7 @@ class SlateRunner(Runner):
 
 
 def origin(experiment: SlateExperiment, seed: int) -> dict[str, Json]:
-    """Where the model of a finished run of a seed comes from."""
+    """The origin of the model of a finished run of a seed."""
     config = experiment.config
     return provenance(
         config,

@@ -192,7 +192,7 @@ def visits(
         terms: Terms of the federation, which define the world.
         clients: Clients of all platforms, in order.
         users: Users in all.
-        at_once: Users who are there at the same time, and take turns round by round.
+        at_once: Users at the same time, who take turns round by round.
         seeded: Draw the users from the run's seed, as a simulator does.
 
     Raises:

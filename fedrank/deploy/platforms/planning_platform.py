@@ -53,7 +53,7 @@ from fedrank.deploy.platforms.terms import (
 from fedrank.privacy.secure_sum.messages import Step, message_sizes
 from fedrank.privacy.secure_sum.messages import Terms as SumTerms
 from fedrank.privacy.secure_sum.party import Party
-from fedrank.slates.planning import LISTS
+from fedrank.slates.planning.learner import LISTS
 from fedrank.slates.sums import AfterExplorers, CountNorms, Improve, IntegersOfUsers, SetClip
 from fedrank.slates.sums.learner import PlatformState, clip_stay, norm_bin
 from fedrank.slates.sums.secure_sum import as_vector
@@ -195,7 +195,7 @@ class SecretSums:
 
 
 class Session(NamedTuple):
-    """A user who is there; arrays of fixed sizes, written as one piece.
+    """The stay of a user so far; arrays of fixed sizes, written as one piece.
 
     Attributes:
         number: How many began before it.
@@ -288,7 +288,7 @@ class PlanningPlatform:
         self._keep_items(found)
 
     def begin(self, session: str, now: float | None = None) -> None:
-        """A user comes; a session that is there already goes on.
+        """Begin the session of a user who comes; one that has begun goes on.
 
         Args:
             session: The application's name of the stay; a user who comes again needs another.
@@ -314,7 +314,7 @@ class PlanningPlatform:
         observed: float | None = None,
         now: float | None = None,
     ) -> list[int]:
-        """Which candidates to show: their places, in the order of the slate.
+        """The candidates to show: their places, in the order of the slate.
 
         A second request in the same round gets the same slate for the same candidates, and another for others, which
         then takes the first one's place.
@@ -332,7 +332,7 @@ class PlanningPlatform:
         s, world, before = self._learner, self._s.world, self._there(session)
         if (candidates is None) == (items is None):
             raise RefusedError("malformed", expected="either candidates or items")
-        rows = self._rows(candidates, world.slate) if items is None else self._registered(items)
+        rows = self._rows(candidates, world.slate) if items is None else self._rows_of(items)
         if observed is not None and not np.isfinite(observed):
             raise RefusedError("out-of-range", expected="observed is a finite number")
         seen = before.observed if observed is None else np.asarray(observed, np.float32)
@@ -403,7 +403,7 @@ class PlanningPlatform:
             self._keep(session, after, self._own)
 
     def end(self, session: str) -> None:
-        """The user has left; of a session that is not there, nothing follows."""
+        """End the session of a user who has left; of one that is not there, nothing follows."""
         gone = self._sessions.get(session)
         if gone is None:
             return
@@ -539,7 +539,7 @@ class PlanningPlatform:
         }
 
     def state(self) -> dict[str, Json]:
-        """What its own application may know beside that: the noise on sums does not cover how many stays counted."""
+        """The same and numbers for its own application alone: noise on sums does not cover how many stays counted."""
         world = self._s.world
         sizes = {"features": world.features, "slate": world.slate, "rounds": world.rounds_per_episode}
         counts = {"begun": self.begun, "stays": self.stays, "cut_short": self.cut_short, "here": len(self._sessions)}
@@ -577,7 +577,7 @@ class PlanningPlatform:
             raise RefusedError("out-of-range", expected=agreed)
         return rows
 
-    def _registered(self, names: Sequence[str]) -> Float32[np.ndarray, "candidates *features"]:
+    def _rows_of(self, names: Sequence[str]) -> Float32[np.ndarray, "candidates *features"]:
         try:
             places = [self._places[name] for name in names]
         except (KeyError, TypeError):
@@ -626,7 +626,7 @@ class PlanningPlatform:
         else:
             own = own._replace(sums=own.sums + np.asarray(clip_stay(stay, own.clip), np.int32))
         pieces, counted = {}, self._counted + 1
-        if counted == self._wanted(due):
+        if counted == self._stays_of(due):
             exchange, counted = self.terms.exchanges[due.place], 0
             request = exchange.request.message(np.asarray(due.round, np.uint32))
             own, reply = self._respond(due.place, due.round, request, own)
@@ -640,7 +640,7 @@ class PlanningPlatform:
         left = (due for due in self._schedule if due.collects and (due.round, due.place) not in self._answers)
         return next(left, None)
 
-    def _wanted(self, due: Due) -> int:
+    def _stays_of(self, due: Due) -> int:
         """Stays that these integers are of."""
         learner = self._learner
         if isinstance(self.terms.exchanges[due.place], CountNorms):
@@ -669,7 +669,7 @@ class PlanningPlatform:
         """Refuse a request for integers that are not there yet, and for what follows from them.
 
         Raises:
-            NotYetError: So many stays have not ended.
+            NotYetError: Stays that they are of have not ended.
         """
         sums = [one for one in self._schedule if one.collects and one.round <= due.round]
         if any((one.round, one.place) not in self._answers for one in sums):

@@ -34,9 +34,8 @@ from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError
-from fedrank.slates.planning import GRID, LISTS, Learnt, PlanLearner, plan, worth
-from fedrank.slates.planning import others_ticks as ticks_of_others
 from fedrank.slates.planning.engagement import NEUTRAL, Models, of_satisfaction, random_effects
+from fedrank.slates.planning.learner import GRID, LISTS, Learnt, PlanLearner, others_ticks, plan, worth
 from fedrank.slates.sums.learner import next_taste
 from fedrank.slates.world.best_slate import best_slate, largest
 from fedrank.slates.world.choice import Multinomial
@@ -72,7 +71,7 @@ class Design(NamedTuple):
     items: Float[np.ndarray, "d d"]
 
 
-def explored(
+def simulate_design(
     world: Satisfaction, fade: float, hold: float, choice: Float[np.ndarray, " d"], feedback: bool = True
 ) -> Design:
     """The design, from simulated clicks; no engagement and no user takes part.
@@ -160,7 +159,7 @@ class ItemsLearner(PlanLearner):
         """The design where a platform has feedback and where it has none, were all items chosen alike."""
         assert self.fade is not None  # filled in
         zero = np.zeros(self.d)
-        return tuple(explored(self.world, self.fade, self.hold, zero, sees) for sees in (True, False))  # type: ignore[return-value]
+        return tuple(simulate_design(self.world, self.fade, self.hold, zero, sees) for sees in (True, False))  # type: ignore[return-value]
 
     @cached_property
     def whitenings(self) -> tuple[Any, ...]:
@@ -180,7 +179,7 @@ class ItemsLearner(PlanLearner):
     # -- a platform's users ------------------------------------------------------------------------------------------
 
     @override
-    def seen(self, documents):
+    def features_of(self, documents):
         return self.world.item_features(np.asarray(documents))
 
     @override
@@ -215,16 +214,16 @@ class ItemsLearner(PlanLearner):
         f = np.concatenate([np.ones_like(known[..., :1]), known / 2, item], axis=-1) @ whole.T
         apart = item - rows_at(own.view.documents, own.slate).mean(axis=-2)
         logs = f * self.factors[0] * np.log(engagement / self.scale)[..., None]
-        return np.concatenate([logs, apart, self._satisfied(own, past)], axis=-1)
+        return np.concatenate([logs, apart, self._satisfaction_part(own, past)], axis=-1)
 
-    def _satisfied(self, own: Any, whiten: Any) -> Any:
+    def _satisfaction_part(self, own: Any, whiten: Any) -> Any:
         known = own.view.known
         past = np.concatenate([np.ones_like(known[..., :1]), known / 2], axis=-1) @ whiten.T
         return past * self.factors[1] * (own.view.observed - NEUTRAL)[..., None]
 
     @override
     def without_feedback(self, own):
-        seen = self._satisfied(own, self.whitenings[2])
+        seen = self._satisfaction_part(own, self.whitenings[2])
         if not self.differ:
             return np.zeros(self.numbers, np.float32)
         nothing = np.zeros((*seen.shape[:-1], self.numbers - seen.shape[-1]), np.float32)
@@ -244,7 +243,7 @@ class ItemsLearner(PlanLearner):
         means = np.where(seeing[:, None], sums, 0).sum(axis=0, dtype=np.float64) / behind
         choice = np.linalg.solve(self.designs[0].within + _RIDGE * np.eye(d), means[1 + 2 * d : 1 + 3 * d])
         assert self.fade is not None  # filled in
-        design, items = explored(self.world, self.fade, self.hold, choice).features, self.designs[0].items
+        design, items = simulate_design(self.world, self.fade, self.hold, choice).features, self.designs[0].items
         products = np.linalg.solve(whole.astype(np.float64), means[: 1 + 2 * d] / self.factors[0])
         weights = np.linalg.solve(design, products)
         found, precision = [], []
@@ -320,7 +319,7 @@ class ItemsLearner(PlanLearner):
         left: Any = np.asarray(view.left)
         later = np.take_along_axis(learnt.table, (left - 1)[..., None, None], axis=-2)[..., 0, :]
         models, moved, item, _, v = self._coordinates(own, view.documents)
-        trace, others = (view.known * v).sum(axis=-1), ticks_of_others(self.world, own.number, view.left)
+        trace, others = (view.known * v).sum(axis=-1), others_ticks(self.world, own.number, view.left)
         assert self.fade is not None  # filled in
         return worth(self.world, self.fade, models, later, trace, item, others, learnt.typical, moved)
 

@@ -374,7 +374,9 @@ class SumLearner(SlateLearner):
 
     # -- the same for all --------------------------------------------------------------------------------------------
 
-    def seen(self, documents: Float[Array, "*#users candidates"]) -> Float[Array, "*#users candidates *features"]:
+    def features_of(
+        self, documents: Float[Array, "*#users candidates"]
+    ) -> Float[Array, "*#users candidates *features"]:
         """Features of candidates as a platform has them, of the world's documents; by default the documents."""
         return documents
 
@@ -396,7 +398,7 @@ class SumLearner(SlateLearner):
         def full(value: float, *axes: int, kind: Any = np.float32) -> Any:
             return xp.full((*number.shape, *axes), value, kind)
 
-        documents, left = self.seen(full(0, world.candidates)), full(world.rounds_per_episode, kind=np.int32)
+        documents, left = self.features_of(full(0, world.candidates)), full(world.rounds_per_episode, kind=np.int32)
         known, learnt = (_of_each(tree, number) for tree in (self.first_known(), self.first_learnt()))
         return PlatformState(
             number=number,
@@ -417,12 +419,12 @@ class SumLearner(SlateLearner):
         xp = module_of(observed)
         left = xp.full(observed.shape, self.world.rounds_per_episode, xp.int32)
         known = _of_each(self.first_known(), observed)
-        return View(observed, self.seen(documents), left, xp.zeros(observed.shape, xp.float32), known)
+        return View(observed, self.features_of(documents), left, xp.zeros(observed.shape, xp.float32), known)
 
     @override
     def next_view(self, own, turn, observed, documents, over):
         view: View = own.view
-        after = View(observed, self.seen(documents), view.left - 1, view.taste, self.known_after(own, turn))
+        after = View(observed, self.features_of(documents), view.left - 1, view.taste, self.known_after(own, turn))
         if over is False:
             return after
         fresh = self.first_view(own, observed, documents)

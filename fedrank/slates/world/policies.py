@@ -162,7 +162,7 @@ def play(world: Satisfaction, policy: Policy, keys: Key[Array, " episodes"] | St
         keys: Typed JAX keys [episodes], or the keys that are made of each.
     """
     seen = jax.vmap(lambda key: rollout(world, policy, key))(keys)
-    return _played(world, seen.engagement, seen.kaleness, seen.satisfaction)
+    return _summarise(world, seen.engagement, seen.kaleness, seen.satisfaction)
 
 
 def play_together(world: Satisfaction, policy: Policy, keys: StayKeys, draws: Sequence[RoundDraws] = ()) -> Played:
@@ -187,7 +187,7 @@ def play_together(world: Satisfaction, policy: Policy, keys: StayKeys, draws: Se
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of rounds without a click
         runs = keys.first.ndim - 2
-        return _played(world, *(np.stack(each, axis=runs + 1) for each in zip(*seen, strict=True)), runs=runs)
+        return _summarise(world, *(np.stack(each, axis=runs + 1) for each in zip(*seen, strict=True)), runs=runs)
 
 
 def draws_of(world: Satisfaction, keys: StayKeys) -> list[RoundDraws]:
@@ -200,7 +200,7 @@ def plays_together(world: Satisfaction) -> bool:
     return type(world) is Satisfaction and type(world.choice) in (Multinomial, Proportional)
 
 
-def _played(world: Satisfaction, engagement: Any, kaleness: Any, satisfaction: Any, runs: int = 0) -> Played:
+def _summarise(world: Satisfaction, engagement: Any, kaleness: Any, satisfaction: Any, runs: int = 0) -> Played:
     """Outcome of users, [*runs, episodes, rounds, ...]; ``runs`` is the number of axes of runs."""
     xp = module_of(engagement)
     kale = xp.nanmean(1.0 - world.chocolate(kaleness), axis=runs)
@@ -332,7 +332,7 @@ class Copying(Policy):
     def act(self, memory, scene, key) -> Int[Array, "*#users platforms slots"]:
         slates = self.policy.act(memory, scene, key)
         if isinstance(slates, np.ndarray):
-            return self._copied(memory, scene, key, slates) if self.on else slates
+            return self._copy_source(memory, scene, key, slates) if self.on else slates
         if self.world.shared_candidates:
             return jnp.where(self.on, jnp.broadcast_to(slates[self.source], slates.shape), slates)
 
@@ -342,7 +342,7 @@ class Copying(Policy):
 
         return jax.lax.cond(self.on, lambda: jax.vmap(in_place_of)(scene.documents), lambda: slates)
 
-    def _copied(self, memory, scene, key, slates):
+    def _copy_source(self, memory, scene, key, slates):
         """Slates of the source from each platform's candidates, with NumPy."""
         if self.world.shared_candidates:
             return np.broadcast_to(slates[..., [self.source], :], slates.shape)

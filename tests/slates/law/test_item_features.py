@@ -9,7 +9,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Party
 from fedrank.engine.settings import from_dict
 from fedrank.slates.build import experiment_of
-from fedrank.slates.planning.items import ItemsLearner, explored, rows_at, taste_places
+from fedrank.slates.planning.items import ItemsLearner, rows_at, simulate_design, taste_places
 from fedrank.slates.sums.learner import next_taste
 from fedrank.slates.sums.stays import StayRounds
 from fedrank.slates.world.choice import Multinomial
@@ -59,7 +59,7 @@ def test_means_of_whitened_sums_give_back_the_weights():
     kale = np.array([0.5, -0.2, 0.1])
     theta = np.concatenate([[1.2], 0.05 * kale, 0.3 * kale])
     rounds, zero = 1e6, np.zeros(3)
-    design = explored(learner.world, learner.fade, learner.hold, zero)
+    design = simulate_design(learner.world, learner.fade, learner.hold, zero)
     logs = learner.factors[0] * (whole @ design.features @ theta)
     seen = np.array([0.0, *(0.01 * kale)])
     satisfied = learner.factors[1] * (past @ design.features[:4, :4] @ seen)

@@ -6,6 +6,7 @@ signed head, the terms, and the models that the reports make.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 from collections.abc import Iterable
@@ -168,7 +169,9 @@ def _replay(home: HubFolder, settings: HubSettings, store: Store, away: frozense
 def write_model(
     folder: str | os.PathLike[str], weights: Float32[np.ndarray, " parameters"], path: str | os.PathLike[str]
 ) -> None:
-    """Write a model of a hub to a file that :func:`fedrank.load` reads; devices normalise, so that it does not.
+    """Write a model of a hub to a file that :func:`fedrank.load` reads.
+
+    Devices normalise by themselves: the file has the normalisation of the model that the hub started from, or none.
 
     Args:
         folder: Folder of the hub, whose settings name the ranker.
@@ -177,12 +180,20 @@ def write_model(
 
     Raises:
         RunError: It cannot be written.
+        ModelError: The model that the hub started from cannot be read.
     """
     from fedrank.deploy.hub.settings import read_settings
+    from fedrank.engine.model import read_model
     from fedrank.ranking.model import RankingModel
 
-    protocol = read_settings(HubFolder(folder).settings).protocol()
-    RankingModel(protocol.ranker, np.asarray(weights, np.float32), about={"protocol": protocol.name}).save(path)
+    home, weights = HubFolder(folder), np.asarray(weights, np.float32)
+    protocol = read_settings(home.settings).protocol()
+    model = RankingModel(protocol.ranker, weights, about={"protocol": protocol.name})
+    if home.start.exists():
+        start = read_model(home.start)
+        assert isinstance(start, RankingModel)  # the hub was made with it
+        model = dataclasses.replace(start, weights=weights, about=model.about)
+    model.save(path)
 
 
 #: Largest page of entries in bytes.

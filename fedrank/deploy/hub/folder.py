@@ -63,6 +63,11 @@ class HubFolder(ServedFolder):
         return self.path / "hub.toml"
 
     @property
+    def start(self) -> Path:
+        """Path of a copy of the model that the hub starts from, if it starts from one."""
+        return self.path / _START
+
+    @property
     def log(self) -> Path:
         """Path of the hub's log, an SQLite file."""
         return self.path / "hub.db"
@@ -94,6 +99,8 @@ class HubFolder(ServedFolder):
                 self.token(name)  # one that the operator put there, or that was made before, stays
                 continue
             self.make_token(name)
+        if wanted.start_from:
+            write_atomically(self.start, Path(wanted.start_from).read_bytes())
         write_settings(self.settings, wanted)  # last: with it, the hub is complete
 
     def _with_gateway(self, wanted: HubSettings) -> HubSettings:
@@ -349,6 +356,8 @@ class HubFolder(ServedFolder):
 KEY_FILE = "log.key"
 _GATEWAY = "gateway.key"
 _PASSWORD = "database.password"
+#: Copy of the model that the hub starts from, whose normalisation its models have.
+_START = "start.safetensors"
 #: File that says that a folder is a backup.
 _BACKUP = "backup"
 _LOG_FILES = ("hub.db", "hub.db-wal", "hub.db-shm", "hub.db-journal")
@@ -363,6 +372,7 @@ _HUB_FILES = (
     KEY_FILE,
     _GATEWAY,
     _PASSWORD,
+    _START,
 )
 #: Files that a backup has beside the two databases.
 _BACKED_UP = (
@@ -373,6 +383,7 @@ _BACKED_UP = (
     _GATEWAY,
     "attestation.toml",
     _PASSWORD,
+    _START,
 )
 
 

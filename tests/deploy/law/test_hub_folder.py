@@ -12,13 +12,14 @@ from hub_apps import served
 from hub_worlds import play
 from hubs import enrolled, make, opened, running, some_messages, trial_settings
 
+import fedrank
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.device import Device, State
 from fedrank.deploy.hub import hub as hub_module
 from fedrank.deploy.hub import stages
 from fedrank.deploy.hub.announcement import why_silent, why_unfair
-from fedrank.deploy.hub.audit import replay_log
+from fedrank.deploy.hub.audit import replay_log, write_model
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.settings import read_settings
 from fedrank.deploy.hub.stages import Outcome
@@ -306,6 +307,10 @@ def test_a_hub_starts_from_a_learnt_ranker_and_replays_from_it(tmp_path):
     home.back_up(tmp_path / "copy")
     HubFolder(tmp_path / "copy").restore(tmp_path / "restored")
     assert replay_log(tmp_path / "restored").proven
+    for folder in (home.path, tmp_path / "restored"):
+        write_model(folder, found.weights, tmp_path / "new.safetensors")
+        model = fedrank.load(tmp_path / "new.safetensors")
+        assert model.normalise == "query-minmax" and np.array_equal(model.weights, found.weights)
     with pytest.raises(ConfigError, match="start_from"):
         home.prepare(dataclasses.replace(read_settings(home.settings), start_from=""))
 

@@ -118,7 +118,7 @@ class _Carrier:
 
 
 def _reason(error: BaseException) -> str:
-    """Why an owner could not be asked, from the error of its connection."""
+    """Reason that an owner could not be asked, from the error of its connection."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):

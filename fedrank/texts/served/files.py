@@ -274,7 +274,7 @@ def _of_mail(raw: bytes) -> _Parts:
 
 
 def _about(author: Any, date: Any) -> dict[str, str]:
-    """What is known of author and date; a date is a day where it can be read as one."""
+    """Author and date as far as they are known; a date is a day where it can be read as one."""
     day = date.isoformat()[:10] if hasattr(date, "isoformat") else _shown(date)[:10]
     writer = ", ".join(map(_shown, author)) if isinstance(author, list) else _shown(author)
     return {key: value[:200] for key, value in (("author", writer), ("date", day)) if value}

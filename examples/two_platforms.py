@@ -4,9 +4,8 @@ Platform A sees what users click and how they engage, platform B sees nothing of
 and talks to each platform as its application would. Everything listens on 127.0.0.1 at ports that are free. The
 processes are stopped by their ids in the end. Run it with ``python examples/two_platforms.py``; it takes some minutes.
 
-``--protocol vertical-slate`` is FedSlate: values, targets and gradients in every round. ``planned-slates`` sends six
-sums once and plans. ``planned-slates-in-secret`` is the same with three platforms that all see clicks, whose sums the
-coordinator learns in total alone.
+``--protocol planned-slates`` sends seven sums once and plans. ``planned-slates-in-secret`` is the same with three
+platforms that all see clicks, whose sums the coordinator learns in total alone.
 """
 
 import argparse
@@ -22,13 +21,6 @@ from fedrank.core.ledger import Ledger
 
 FEDRANK = [sys.executable, "-m", "fedrank"]
 #: Users who stay 61 rounds, and what is learnt of them: settings by name; see ``fedrank run PROTOCOL --help``.
-FEDSLATE = """
-protocol = "vertical-slate"
-
-[slates]
-burn_in = 200
-copy_every = 200
-"""
 PLANNED = """
 protocol = "planned-slates"
 
@@ -52,7 +44,7 @@ feedback = "all"
 [sharing]
 secure_sum = true
 """
-CONFIGS = {"vertical-slate": FEDSLATE, "planned-slates": PLANNED, "planned-slates-in-secret": IN_SECRET}
+CONFIGS = {"planned-slates": PLANNED, "planned-slates-in-secret": IN_SECRET}
 STAY = 61
 
 
@@ -61,7 +53,7 @@ def main(folder: Path, rounds: int, protocol: str) -> None:
 
     Args:
         folder: For everybody's files; each process has a folder of its own there.
-        rounds: Rounds; a user stays for 61. Platforms that plan explore half of the users.
+        rounds: Rounds; a user stays for 61. Platforms explore half of the users.
         protocol: One of :data:`CONFIGS`.
     """
     config, users = folder / "run.toml", folder / "users.jsonl"
@@ -69,17 +61,17 @@ def main(folder: Path, rounds: int, protocol: str) -> None:
     config.write_text(f"rounds = {rounds}\n{settings}\n[evaluation]\nevery = 610\n")
     names = "abc"[: 3 if "platforms = 3" in settings else 2]
     homes = [folder / f"platform-{name}" for name in names]
-    everybody = ["--config", str(config), "--wait"]
+    everybody, waiting = ["--config", str(config)], ["--wait", "--config", str(config)]
     which = [word for home in homes for word in ("--platform", str(home))]
     running: list[subprocess.Popen] = []
     try:
         for index, home in enumerate(homes):
             running.append(_started("slates", "serve", str(home), "--index", str(index), *everybody))
         _until_ready(homes, running)
-        visits = _started("slates", "simulate", *which, *everybody, "--out", str(users), "--quiet")
+        visits = _started("slates", "simulate", *which, *waiting, "--at-once", "10", "--out", str(users), "--quiet")
         running.append(visits)
         begun = time.monotonic()
-        coordinator = _started("slates", "coordinate", str(folder / "coordinator"), *which, *everybody)
+        coordinator = _started("slates", "coordinate", str(folder / "coordinator"), *which, *waiting)
         running.append(coordinator)
         if coordinator.wait() or visits.wait():
             raise SystemExit("a process ended with an error; see above")
@@ -111,7 +103,7 @@ def _started(*words: str) -> subprocess.Popen:
 
 
 def _until_ready(homes: list[Path], running: list[subprocess.Popen]) -> None:
-    """Until every platform listens; the first start compiles what it computes."""
+    """Until every platform listens."""
     while not all((home / "application.url").exists() for home in homes):
         if any(process.poll() is not None for process in running):
             raise SystemExit("a platform did not start; see above")
@@ -133,7 +125,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=6100, help="rounds; a user stays for 61")
     parser.add_argument("--folder", type=Path, help="keep everybody's files here; otherwise nothing is kept")
-    parser.add_argument("--protocol", choices=CONFIGS, default="vertical-slate", help="what platforms learn by")
+    parser.add_argument("--protocol", choices=CONFIGS, default="planned-slates", help="what platforms learn by")
     given = parser.parse_args()
     if given.rounds < STAY:
         parser.error(f"--rounds must be at least {STAY}, the stay of one user; got {given.rounds}")

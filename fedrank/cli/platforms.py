@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from fedrank.cli.listen import Address, At, Port, Reach, Reached, log_to_stderr
-from fedrank.cli.terminal import Quiet, Status, Switch
+from fedrank.cli.terminal import Quiet, Switch
 from fedrank.core.errors import ConfigError
 from fedrank.core.trees import Json
 from fedrank.deploy.platforms.folder import PlatformFolder
@@ -44,13 +44,12 @@ def serve(
     port: Port = 0,
     application_port: int = 0,
     token_file: Path | None = None,
-    patience: float = 1.0,
-    wait: Switch = False,
+    silence: float = 1800.0,
     chance: Chance = "os",
 ) -> None:
     """Be one of several platforms that share users and learn together which slates to show. Ctrl-C stops it.
 
-    Its network and its users' moments stay in the folder; a platform that was killed goes on where it was.
+    Its sessions, sums and plan stay in the folder; a platform that was killed goes on where it was.
 
     Args:
         folder: Of the platform; made if it is not there.
@@ -59,20 +58,21 @@ def serve(
         at: Where it listens for the coordinator.
         application_port: Port for the platform's own application, of this machine only; 0: any that is free.
         token_file: File with the coordinator's token; without it coordinator.token in the folder, made at first.
-        patience: Seconds that a user waits for the coordinator; then the slate is of the platform's own making.
-        wait: Wait for the coordinator as long as it takes.
+        silence: Seconds without a word after which a user's stay has ended.
         chance: Where chance comes from. With seed it repeats a simulation and gives no protection.
     """
     from fedrank.deploy.platforms.service import ListenAt, run_platform
 
     log_to_stderr()
+    if not silence > 0:
+        raise ConfigError(f"silence must be positive, got {silence}.")
     home, tls = PlatformFolder(folder), (at.certificate, at.key)
-    listen = ListenAt(at.host, port, application_port, *tls, token_file, _seconds(patience, wait))
+    listen = ListenAt(at.host, port, application_port, *tls, token_file, silence)
 
     def ready(coordinator: str, application: str) -> None:
         print(f"platform     {coordinator}", f"application  {application}", sep="\n")
         print(f"tokens       {home.path}/coordinator.token, {home.path}/application.token", flush=True)
-        at.warn_without_tls("values and the token")
+        at.warn_without_tls("sums and the token")
 
     run_platform(home, terms_of(config), index, listen, ready, seeded=chance == "seed")
 
@@ -84,24 +84,21 @@ def coordinate(
     config: Path,
     platform: Each,
     token_file: Annotated[tuple[Path, ...], Parameter(negative="")] = (),
-    rounds: int = 0,
     patience: float = 30.0,
     wait: Switch = False,
     reach: Reached = Reach(),
     chance: Chance = "os",
     quiet: Quiet = False,
 ) -> None:
-    """Coordinate platforms that share users, round by round. Ctrl-C stops it; the same command goes on.
+    """Coordinate platforms that share users: ask for their sums, and tell all the model. The same command goes on.
 
     Args:
-        folder: For the coordinator's state and what came out: ledger.jsonl, privacy.json, rounds.jsonl.
+        folder: For the coordinator's state and what came out: ledger.jsonl, privacy.json, federated.safetensors.
         config: TOML file of the run, the same for all platforms.
         platform: Address of each platform, or its folder on this machine; repeat it, in the order of their indices.
         token_file: File with the token of each platform; repeat it in the same order. Folders have theirs.
-        rounds: Rounds in all; 0: those of the configuration. Platforms that plan need none.
-        patience: Seconds that a platform may take to answer; then it is not heard in that round. Of those that plan:
-            after the first with feedback has sent its sums; with a secure sum, which needs all, until this ends with an
-            error.
+        patience: Seconds that a platform may take after the first with feedback has sent its sums; with a secure sum,
+            which needs all, until this ends with an error.
         wait: Wait for every platform as long as it takes.
         reach: How platforms are reached.
         chance: As the platforms'.
@@ -111,27 +108,15 @@ def coordinate(
     log_to_stderr()
     terms = terms_of(config)
     asking = service.Asking(platform, token_file, _seconds(patience, wait), **vars(reach))
-    if terms.plans:
-        names = {"sums": "has sent its sums", "plan": "has the model"}
-        names |= {"counts": "has sent its counts of norms", "clip": "has the clip"}
+    names = {"sums": "has sent its sums", "plan": "has the model"}
+    names |= {"counts": "has sent its counts of norms", "clip": "has the clip"}
 
-        def said(step: Any) -> None:
-            if not quiet:
-                print(f"platform {step.platform} {names[step.what]}", file=sys.stderr, flush=True)
+    def said(step: Any) -> None:
+        if not quiet:
+            print(f"platform {step.platform} {names[step.what]}", file=sys.stderr, flush=True)
 
-        planned = service.coordinate_plans(PlatformFolder(folder), terms, asking, said, seeded=chance == "seed")
-        _say_end(f"{len(planned.informed_platforms)} of {terms.platforms} platforms plan", planned, folder)
-        return
-    total = rounds or terms.config.rounds
-    home, seeded, status = PlatformFolder(folder), chance == "seed", Status(quiet)
-
-    def tell(seen: Any) -> None:
-        silent = "" if seen.heard.all() else ", without all platforms"
-        status.show(f"round {seen.number + 1} of {total}{silent}")
-
-    done = service.coordinate(home, terms, asking, total, tell, seeded=seeded)
-    status.end()
-    _say_end(f"{done.done} rounds", done, folder)
+    done = service.coordinate(PlatformFolder(folder), terms, asking, said, seeded=chance == "seed")
+    _say_end(f"{len(done.informed_platforms)} of {terms.platforms} platforms plan", done, folder)
 
 
 def _say_end(what: str, done: Any, folder: Path) -> None:
@@ -149,6 +134,7 @@ def simulate(
     config: Path,
     platform: Each,
     rounds: int = 0,
+    at_once: int = 1,
     out: Path | None = None,
     patience: float = 60.0,
     wait: Switch = False,
@@ -161,6 +147,7 @@ def simulate(
         config: TOML file of the run.
         platform: Folder of each platform; repeat it, in the order of their indices.
         rounds: Rounds in all; 0: those of the configuration.
+        at_once: Users at the same time, who take turns.
         out: Add a line of JSON to this file for every user who has left: rounds, and engagement at each platform.
         patience: Seconds that a platform may be away before a round passes without it.
         wait: Wait for every platform as long as it takes.
@@ -173,22 +160,19 @@ def simulate(
     log_to_stderr()
     terms = terms_of(config)
     clients = [PlatformClient.of_folder(one, patience=_seconds(patience, wait)) for one in platform]
-    total, stayed, users = np.zeros(terms.platforms), 0, 0
-    for seen in visits(terms, clients, rounds or terms.config.rounds, seeded=chance == "seed"):
-        total, stayed = total + seen.engagement, stayed + 1
+    stay, total, left = terms.protocol.world.rounds_per_episode, {}, 0
+    users, seeded = (rounds or terms.config.rounds) // stay, chance == "seed"
+    for seen in visits(terms, clients, users, at_once=max(1, at_once), seeded=seeded):
+        total[seen.user] = total.get(seen.user, np.zeros(terms.platforms)) + seen.engagement
         if not seen.over:
             continue
-        users += 1
-        row: dict[str, Json] = {"round": seen.number, "rounds": stayed, "engagement": total.round(3).tolist()}
+        left, brought = left + 1, total.pop(seen.user)
+        row: dict[str, Json] = {"user": seen.user, "rounds": stay, "engagement": brought.round(3).tolist()}
         if out is not None:
             with out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
         if not quiet:
-            print(
-                f"user {users}  round {seen.number + 1}  engagement {'  '.join(f'{one:7.1f}' for one in total)}",
-                flush=True,
-            )
-        total, stayed = np.zeros(terms.platforms), 0
+            print(f"user {left}  engagement {'  '.join(f'{one:7.1f}' for one in brought)}", flush=True)
     for client in clients:
         client.close()
 

@@ -114,6 +114,11 @@ def experiment_of(
         )
     users = world or own or world_of(config)
     made: Any = config.method.bind(users) if own is None and config.method is not None else protocol
+    if users.features > 1 and not plays_stays(made):
+        raise ConfigError(
+            f"world.features = {users.features} is for planned-slates whose users choose by a multinomial, got "
+            f"{config.protocol}. Leave world.features out."
+        )
     return SlateExperiment(config, users, made)
 
 
@@ -135,6 +140,7 @@ def world_of(config: SlatesRun) -> Satisfaction:
         shared_candidates=w.shared_candidates,
         sensitivities=w.sensitivities,
         drift=w.drift,
+        features=w.features,
         fresh=config.played.fresh,
         **given,
     )

@@ -36,6 +36,9 @@ class World:
     )
     candidates: int = setting(10, "N, items to choose from, new ones in every round.", low=1, high=10_000)
     slate: int = setting(3, "n, items that are shown.", low=1)
+    features: int = setting(
+        1, "d, features by which platforms know an item; more than one for planned-slates alone.", low=1, high=64
+    )
     platforms: int = setting(2, "K, platforms that share a user.", low=1, high=26)
     sensitivity: float | None = setting(
         None, "τ, how strongly satisfaction follows consumption. Default: the preset's.", low=0, high=100

@@ -1,4 +1,4 @@
-"""The trained networks of platforms that share users, as an object that values candidates and puts slates together."""
+"""Models of platforms that share users, as objects that value candidates and put slates together."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ from fedrank.core.lazy import jax, jit, jnp
 from fedrank.core.plugins import class_name
 from fedrank.core.trees import Json
 from fedrank.engine.layers import Layer
-from fedrank.engine.model import Model, ModelParts
+from fedrank.engine.model import Model, ModelParts, tensor
 from fedrank.engine.settings import from_dict
 from fedrank.slates.build import experiment_of
 from fedrank.slates.config import SlatesRun
 from fedrank.slates.fedslate.learner import SlateQ, ValueLearner, joint_values, others_mean
 from fedrank.slates.fedslate.settings import Slates
 from fedrank.slates.fedslate.state import PlatformState, View, empty_view
-from fedrank.slates.world.satisfaction import Satisfaction
+from fedrank.slates.sums import SummedSlates
+from fedrank.slates.sums.learner import PlatformState as SummedState
+from fedrank.slates.sums.learner import SumLearner
+from fedrank.slates.sums.learner import View as SummedView
+from fedrank.slates.world.satisfaction import Satisfaction, Turn
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -89,14 +93,12 @@ class SlateModel(Model):
 
     @classmethod
     @override
-    def from_parts(cls, parts: ModelParts) -> SlateModel:
-        config, own = parts.architecture["config"], parts.own
-        users: Any = own if isinstance(own, Satisfaction) else None
-        given: Any = own if users is None else None
-        # A protocol without users is completed by the settings in the file; one that has its users needs none of them.
-        base = None if given is None or given.world is not None else SlatesRun.of(given)
-        settings = from_dict(dict(config), base).resolved()
-        protocol: Any = experiment_of(settings, given, users).protocol
+    def from_parts(cls, parts: ModelParts) -> SlateModel | SumModel:
+        config, protocol = parts.architecture["config"], _protocol_of(parts)
+        if isinstance(protocol, SummedSlates):
+            names, model = tuple(parts.architecture["platforms"]), parts.tensors["federated"]
+            learnt = {n: v for n, v in parts.tensors.items() if n != "federated"}
+            return SumModel(protocol.learner, model, names, learnt, config, parts.about)
         if not protocol.scores:
             raise ModelError(f"its protocol is a {type(protocol).__name__}, which does not say how it values items.")
         # A critic that came as an object is not among the settings: by another one its weights would mean nothing.
@@ -254,6 +256,128 @@ class SlateModel(Model):
         if found.shape != (n,) or found.dtype.kind not in "fiub":
             raise DataError(f"others must be {n} numbers, one a candidate, got {found.dtype} of shape {found.shape}.")
         return jnp.asarray(found, jnp.float32)
+
+
+def _protocol_of(parts: ModelParts) -> Any:
+    """The protocol of a model's settings, or of what the caller supplied."""
+    own = parts.own
+    users: Any = own if isinstance(own, Satisfaction) else None
+    given: Any = own if users is None else None
+    # A protocol without users is completed by the settings in the file; one that has its users needs none of them.
+    base = None if given is None or given.world is not None else SlatesRun.of(given)
+    return experiment_of(from_dict(dict(parts.architecture["config"]), base).resolved(), given, users).protocol
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SumModel(Model):
+    """The model that sums over users gave, and what each platform has made of it; needs no JAX for planned slates.
+
+    Attributes:
+        learner: What values candidates by the model.
+        model: Its numbers, float32 [parameters].
+        names: Names of the platforms.
+        learnt: Tensors of each platform, named "NAME PLATFORM".
+        config: Settings of the run as a nested dictionary.
+        about: Where the model comes from.
+    """
+
+    task: ClassVar[str] = "slates"
+
+    learner: SumLearner
+    model: Float32[np.ndarray, " parameters"]
+    names: tuple[str, ...]
+    learnt: Mapping[str, np.ndarray]
+    config: Mapping[str, Json] = field(default_factory=dict)
+    about: Mapping[str, Json] = field(default_factory=dict)
+
+    def __post_init__(self):
+        tensor(self.tensors, "federated", (self.learner.parameters,))
+        for place in range(len(self.names)):
+            _fill(self.learner, self.learnt, self.names[place])
+
+    @property
+    @override
+    def architecture(self) -> dict[str, Json]:
+        return {"n_features": self.learner.world.features, "platforms": list(self.names), "config": dict(self.config)}
+
+    @property
+    @override
+    def tensors(self) -> dict[str, np.ndarray]:
+        return {"federated": self.model, **self.learnt}
+
+    @classmethod
+    @override
+    def from_parts(cls, parts: ModelParts) -> Any:
+        return SlateModel.from_parts(parts)
+
+    def view(self, documents: Any, *, observed: float = 0.5, known: Any = None, into: int = 0) -> SummedView:
+        """A platform's knowledge of a user, and the candidates that it can show.
+
+        Args:
+            documents: The feature of each candidate, in [0, 1], or features [candidates, d] about as large as numbers
+                in [−1, 1]; any number of candidates, a slate at least.
+            observed: The satisfaction that the platform observes, in [0, 1].
+            known: What it keeps of the user's clicks, as :meth:`after` returns it; None: one who has just come.
+            into: Rounds of the user's stay that are over.
+
+        Raises:
+            DataError: Fewer candidates than a slate has, or a number out of range.
+        """
+        found, stay = np.asarray(documents), self.learner.world.rounds_per_episode
+        least, d = self.learner.world.slate, self.learner.world.features
+        shaped = found.ndim == 1 if d == 1 else found.shape[1:] == (d,)
+        if not shaped or len(found) < least or found.dtype.kind not in "fiub" or not np.isfinite(found).all():
+            raise DataError(
+                f"documents must be {least} candidates or more of {d} finite features, got shape {found.shape}."
+            )
+        if not (0 <= into < stay and np.isfinite(observed)):
+            raise DataError(f"into must be in 0..{stay - 1} and observed finite, got {into} and {observed}.")
+        known = self.learner.first_known() if known is None else known
+        zero, seen = np.zeros((), np.float32), np.asarray(observed, np.float32)
+        return SummedView(seen, found.astype(np.float32), np.asarray(stay - into, np.int32), zero, known)
+
+    def after(self, view: SummedView, clicked: int | None, *, platform: str | None = None) -> Any:
+        """Knowledge of the user after a round: ``known`` of the next :meth:`view`.
+
+        Args:
+            view: The round's.
+            clicked: Place of the candidate that was clicked; None: nothing was.
+            platform: The platform; by default the first.
+        """
+        zero, place = np.zeros((), np.float32), np.asarray(-1 if clicked is None else clicked, np.int32)
+        return self.learner.known_after(self._own(view, platform), Turn(place, place, zero, zero))
+
+    @override
+    def score(self, features: SummedView, *, platform: str | None = None) -> Float32[np.ndarray, " candidates"]:
+        """Worth of a click on each candidate, now and until the user leaves.
+
+        Args:
+            features: What the platform knows, as :meth:`view` makes it.
+            platform: The platform; by default the first.
+        """
+        values = np.asarray(self.learner.values(self._own(features, platform)), np.float32)
+        return values[: len(features.documents)]
+
+    def slate(self, features: SummedView, *, platform: str | None = None) -> Int[np.ndarray, " slots"]:
+        """Places of the candidates that the platform shows, in order; arguments as of :meth:`score`."""
+        own = self._own(features, platform)
+        return np.asarray(self.learner.best(own, self.learner.values(own)))
+
+    def _own(self, view: SummedView, platform: str | None) -> SummedState:
+        name = self.names[0] if platform is None else platform
+        if name not in self.names:
+            raise UnknownNameError("platform", name, self.names)
+        own = self.learner.first_state(None, np.asarray(self.names.index(name), np.int32))
+        return own._replace(view=view, model=self.model, learnt=_fill(self.learner, self.learnt, name))
+
+
+def _fill(learner: SumLearner, tensors: Mapping[str, np.ndarray], name: str) -> Any:
+    """State that a platform made of the model, from tensors."""
+    first: Any = learner.first_learnt()
+    if not first:
+        return first
+    found = {k: (tensors[f"learnt.{k} {name}"], np.shape(shape)) for k, shape in first._asdict().items()}
+    return type(first)(**{k: values.reshape(shape) for k, (values, shape) in found.items()})
 
 
 def _first(learner: ValueLearner, number: Int[Array, ""]) -> PlatformState:

@@ -33,6 +33,7 @@ from fedrank.slates.world.policies import (
     Played,
     Policy,
     StayKeys,
+    draws_of,
     play_compiled,
     play_together,
     plays_together,
@@ -168,10 +169,10 @@ def baselines(world: Satisfaction, names: Sequence[str], users: StayKeys, seed: 
     )
     solved = solve(world, seed=seed) if OPTIMUM in names else None
     policies = [_policy(world, name, solved) for name in names]
-    out = []
+    out, draws = [], draws_of(world, together) if plays_together(world) else []
     for name, policy in zip(names, policies, strict=True):
         if plays_together(world):
-            all_of_it: Any = play_together(world, policy, together)
+            all_of_it: Any = play_together(world, policy, together, draws)
         else:
             all_of_it = _play_compiled(world, policy, policies, together)
         solution = (float(solved.total), float(solved.error)) if solved and name == OPTIMUM else None

@@ -31,6 +31,7 @@ from fedrank.core.ledger import Ledger
 from fedrank.core.native import map_trees
 from fedrank.core.plugins import class_name
 from fedrank.core.protocol import Party
+from fedrank.core.trees import Json
 from fedrank.engine.model import provenance
 from fedrank.engine.progress import Listener
 from fedrank.engine.rounds import Rounds
@@ -41,7 +42,7 @@ from fedrank.engine.simulator import Simulator
 from fedrank.slates.build import SlateExperiment
 from fedrank.slates.config import SlatesRun
 from fedrank.slates.fedslate import NetworkPlatforms
-from fedrank.slates.model import SlateModel
+from fedrank.slates.model import SlateModel, SumModel
 from fedrank.slates.protocol import PlatformProtocol
 from fedrank.slates.results import (
     ENGAGEMENT,
@@ -55,6 +56,7 @@ from fedrank.slates.results import (
     stay_json,
 )
 from fedrank.slates.results import about as described_world
+from fedrank.slates.sums import SummedSlates
 from fedrank.slates.sums.stays import StayRounds
 from fedrank.slates.world.policies import Copying, Played, StayKeys, play_together
 from fedrank.slates.world.satisfaction import Satisfaction
@@ -406,7 +408,24 @@ class SlateRunner(Runner):
                 for kind, values in tensors.items()
                 for place, name in enumerate(names)
             }
-            self.home.tensors({"federated": joint[run], **more}, seed)
+            if isinstance(protocol, SummedSlates) and self.config.own is None:
+                about = origin(self.experiment, seed)
+                model = SumModel(protocol.learner, joint[run], names, more, as_dict(self.config), about)
+                self.home.model(model, seed)
+            else:  # a learner that came as an object is in no file
+                self.home.tensors({"federated": joint[run], **more}, seed)
+
+
+def origin(experiment: SlateExperiment, seed: int) -> dict[str, Json]:
+    """The origin of the model of a finished run of a seed."""
+    config = experiment.config
+    return provenance(
+        config,
+        data=f"Choc and Kale ({config.world.preset})",
+        generated=True,
+        seed=seed,
+        privacy=experiment.protocol.account(config.rounds, config.delta),
+    )
 
 
 def slate_model(
@@ -419,11 +438,5 @@ def slate_model(
     """The model of a finished run of a seed; arguments as of :class:`SlateModel`."""
     config, protocol = experiment.config, experiment.protocol
     assert isinstance(protocol, NetworkPlatforms)
-    about = provenance(
-        config,
-        data=f"Choc and Kale ({config.world.preset})",
-        generated=True,
-        seed=seed,
-        privacy=protocol.account(config.rounds, config.delta),
-    )
+    about = origin(experiment, seed)
     return SlateModel(protocol.slates, federated, platforms, choices, as_dict(config), about, type(protocol.learner))

@@ -30,20 +30,26 @@ class Application(PlatformClient):
         return self.holder[self.index]
 
     def state(self):
-        return self._platform().about()
+        return self._platform().state()
 
-    def visit(self, *said):
-        for _ in range(2):  # every request may be repeated
-            self._platform().visit(*said)
-
-    def slate(self, number):
+    def begin(self, session):
         if self.before:
-            self.before(number)
-        return self._platform().slate(number)
+            self.before(self._platform().begun)
+        for _ in range(2):  # every request may be repeated
+            self._platform().begin(session)
+
+    def slate(self, *said, **named):
+        first = self._platform().slate(*said, **named)
+        assert self._platform().slate(*said, **named) == first
+        return first
 
     def outcome(self, *said):
         for _ in range(2):
             self._platform().outcome(*said)
+
+    def end(self, session):
+        for _ in range(2):
+            self._platform().end(session)
 
 
 class Direct(Peer):
@@ -83,11 +89,13 @@ def question(agreed, place, **values):
     return layout.encode(layout.message(**{name: np.asarray(value) for name, value in values.items()}))
 
 
-def explore(platform, rounds, first=0, newcomer=lambda number: number % 3 == 0, engagement=20.0):
-    """Rounds of users of three, every second item of whose slates is clicked, which a blind platform does not see."""
-    sees = platform.terms.protocol.feedback[platform.index]
-    for number in range(first, first + rounds):
-        rng = np.random.default_rng(number)
-        platform.visit(number, rng.random(4).tolist(), 0.6, newcomer(number))
-        platform.slate(number)
-        platform.outcome(number, *((number % 2, engagement) if sees else ()))
+def explore(platform, users, first=0, rounds=None, engagement=20.0):
+    """Users, every second item of whose slates is clicked, which a blind platform does not see."""
+    sees, world = platform.terms.protocol.feedback[platform.index], platform.terms.protocol.world
+    for user in range(first, first + users):
+        platform.begin(f"user {user}")
+        for number in range(world.rounds_per_episode if rounds is None else rounds):
+            rng = np.random.default_rng([user, number])
+            platform.slate(f"user {user}", rng.random(4).tolist(), observed=0.6)
+            platform.outcome(f"user {user}", *((number % 2, engagement) if sees else ()))
+        platform.end(f"user {user}")

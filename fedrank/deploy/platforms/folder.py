@@ -3,7 +3,7 @@
 ::
 
     config.toml          the configuration that all agreed on, resolved
-    platform.db          a platform's network, view and moments (coordinator.db: the coordinator's state)
+    platform.db          a platform's sessions, sums, items and plan (coordinator.db: the coordinator's state)
     coordinator.token    token with which the coordinator asks the platform: give it to the coordinator
     application.token    token of the platform's own application
     coordinator.url      URLs at which the platform listens for each of them, while it runs
@@ -78,7 +78,8 @@ class KeyValueStore:
         """Names that begin with ``prefix``, without it, and their values; sorted by name."""
         with self._errors():
             rows = self._db.execute(
-                "SELECT name, value FROM piece WHERE name >= ? AND name < ? ORDER BY name", (prefix, prefix + "\x7f")
+                "SELECT name, value FROM piece WHERE name >= ? AND name < ? ORDER BY name",
+                (prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)),
             ).fetchall()
         return [(name[len(prefix) :], value) for name, value in rows]
 

@@ -1,7 +1,7 @@
 """The coordinator of platforms that plan: it asks for sums, makes the model of them, and tells all platforms.
 
 It does nothing while users are explored, however long that takes, and may be started at their end. What it asks for and
-tells stands in :mod:`.schedule`; each exchange begins when the one before is over. Once a platform with feedback has
+tells stands in :func:`.schedule`; each exchange begins when the one before is over. Once a platform with feedback has
 sent its sums, the others have ``patience`` seconds; the model is made of those that were heard, and told to all. A
 platform that cannot be told is tried again until it can, or until the coordinator stops: the same command goes on.
 

@@ -1,29 +1,25 @@
-"""One platform that plans: what it shows, its users' sums, its replies to the coordinator; without HTTP.
+"""One platform that plans: sessions of its users, their sums, its replies to the coordinator; without HTTP.
 
-A round at a platform, with the number of the visit that all platforms of a user count together::
+A team embeds the object, or talks to it by :mod:`fedrank.deploy.platforms.service`::
 
-    visit(r)      its application reports a user: candidates and observation
-    slate(r)      its application gets the slate; no other party is asked
-    outcome(r)    its application reports the outcome
+    platform.begin("s-17")                                  a user comes; any number are there at once
+    platform.slate("s-17", items=["a", "b", …])             which of these candidates to show, in order
+    platform.outcome("s-17", slot=1, engagement=23.4)       what was clicked of them; 0 is a value
+    platform.end("s-17")                                    the user leaves; or stays silent for a while
 
-After the last round of some users (:func:`schedule`) the coordinator asks for their sums, and sends the model; before
-the first, where the clip is found by other users, for counts of norms, and sends the clip. The first user after them
-waits for what is sent. Without it the platform goes on exploring: without the clip it counts nothing, and without the
-last model nothing more.
+Candidates are ids of registered items, or features: d numbers each, as agreed (``world.features``), of any number of
+items from a slate upwards. The first users are explored. When as many stays as agreed have been counted, their sums
+wait for the coordinator (:func:`schedule`), noise included, and who comes then counts in the next ones. No session
+waits for another party: without the last model slates explore on, and add to nothing.
 
-**What counts.** A user's stay counts once, when its agreed rounds are over, in the sums that are made next; of one who
-leaves before nothing counts, and of one who stays longer nothing more. Who comes again is another user. So users must
-come one after the other: of two who take turns every visit is a newcomer's, and nothing counts. How many stays counted,
-and how many were cut short, is in the state that the platform's own application reads, and in no message to the
-coordinator: noise on the sums does not cover it.
+**What counts.** A stay is the rounds of a session: those that were agreed (``world.time_budget`` of a platform), or
+fewer where it ends before, by word or by silence. A shorter one counts in proportion, as if it had gone on like that,
+from a quarter of the agreed rounds; what comes after the agreed rounds counts nothing. It counts once, in one sum.
+How many counted and how many were too short is told to the platform's own application, and to no coordinator.
 
-Every change is committed to the file before it is acknowledged, so that a killed process loses none. Sums are made,
-noise included, before anything of the users after them counts, and kept: a request that is repeated, however late, is
-answered with the same bytes. With a secure sum they leave under masks alone (:class:`SecretSums`).
-
-**The schedule.** A run has one release or several, each followed by a model, and before them, where the clip is found
-by other users, counts of norms, followed by the clip. What is asked for is made when the last round before it is over
-at a platform, and kept, so that the users after it count in the next one, however late the coordinator asks.
+Every change is committed before it is acknowledged, so that a killed process loses none. Sums are made before anything
+of later users counts, and kept: a repeated request is answered with the same bytes. With a secure sum they leave under
+masks alone (:class:`SecretSums`).
 
 **Secure sums.** The vector is the kept answer of the exchange, noise included: it is the same in every sum that is
 begun, so that a sum that is begun again tells nothing new. Keys and masks are new in each, and what was kept of an
@@ -35,23 +31,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import UInt32
+from jaxtyping import Float, Float32, Int, UInt32
 
-from fedrank.core.arrays import module_of
-from fedrank.core.errors import FedrankWarning, RunError, SecureSumError
+from fedrank.core.arrays import AnyArray
+from fedrank.core.errors import RunError, SecureSumError
 from fedrank.core.trees import Json
 from fedrank.deploy.platforms.folder import KeyValueStore, pack_tree, unpack_tree
-from fedrank.deploy.platforms.platform import FURTHEST, LAST_ROUND, Stage
 from fedrank.deploy.platforms.terms import (
     NotYetError,
     RefusedError,
     Terms,
-    blank_message,
     decode_as,
     decode_request,
     respond,
@@ -59,10 +53,26 @@ from fedrank.deploy.platforms.terms import (
 from fedrank.privacy.secure_sum.messages import Step, message_sizes
 from fedrank.privacy.secure_sum.messages import Terms as SumTerms
 from fedrank.privacy.secure_sum.party import Party
-from fedrank.slates.sums import AfterExplorers, Improve, IntegersOfUsers, SetClip
-from fedrank.slates.sums.learner import PlatformState, SumLearner, choose_view
+from fedrank.slates.planning.learner import LISTS
+from fedrank.slates.sums import AfterExplorers, CountNorms, Improve, IntegersOfUsers, SetClip
+from fedrank.slates.sums.learner import PlatformState, clip_stay, norm_bin
 from fedrank.slates.sums.secure_sum import as_vector
 from fedrank.slates.world.satisfaction import Turn
+
+#: Seconds without a word after which a stay has ended, unless told otherwise.
+SILENCE = 1800.0
+#: Share of the agreed rounds from which a stay counts.
+_LEAST_STAY = 0.25
+#: Longest id of a session or an item, and most candidates of one slate.
+LONGEST_ID, MOST_CANDIDATES = 200, 100_000
+#: Calls of an application by name: their arguments in JSON, the first of which must be given, and what these may be.
+CALLS: dict[str, dict[str, tuple[type, ...]]] = {
+    "register": {"items": (dict,)},
+    "begin": {"session": (str,)},
+    "slate": {"session": (str,), "candidates": (list,), "items": (list,), "observed": (int, float)},
+    "outcome": {"session": (str,), "slot": (int, type(None)), "engagement": (int, float)},
+    "end": {"session": (str,)},
+}
 
 
 class Due(NamedTuple):
@@ -184,6 +194,38 @@ class SecretSums:
         return data
 
 
+class Session(NamedTuple):
+    """The stay of a user so far; arrays of fixed sizes, written as one piece.
+
+    Attributes:
+        number: How many began before it.
+        rounds: Rounds that are over.
+        shown: 1 if a slate waits for its outcome.
+        last: When it was last heard of, in seconds since 1970.
+        known: What the learner keeps of the user.
+        taste: What an exploration shows.
+        observed: The satisfaction that was observed last.
+        stay: Sum of what its rounds contribute.
+        items: Features of the slate's items.
+        places: Their places among the candidates.
+        asked: Hash of the candidates, to tell a repeated request.
+        told: Hash of the last outcome.
+    """
+
+    number: Int[AnyArray, ""]
+    rounds: Int[AnyArray, ""]
+    shown: Int[AnyArray, ""]
+    last: Float[AnyArray, ""]
+    known: Any
+    taste: Float[AnyArray, ""]
+    observed: Float[AnyArray, ""]
+    stay: Float[AnyArray, " statistics"]
+    items: Float[AnyArray, "slots *features"]
+    places: Int[AnyArray, " slots"]
+    asked: Int[AnyArray, ""]
+    told: Int[AnyArray, ""]
+
+
 class PlanningPlatform:
     """A platform that plans; for one thread.
 
@@ -192,114 +234,224 @@ class PlanningPlatform:
         index: Number of the platform, from 0.
         store: Its database; a platform continues from what is in it.
         seeded: Draw from the run's seed, as a simulator does; nothing is protected then.
+        silence: Seconds without a word after which a stay has ended.
+
+    Attributes:
+        begun: Sessions so far.
+        stays: Stays that counted.
+        cut_short: Stays that were too short to count.
 
     Raises:
         RunError: There is no such platform, or the file is damaged.
     """
 
-    def __init__(self, terms: Terms, index: int, store: KeyValueStore, *, seeded: bool = False):
+    def __init__(
+        self, terms: Terms, index: int, store: KeyValueStore, *, seeded: bool = False, silence: float = SILENCE
+    ):
         if not 0 <= index < terms.platforms:
             raise RunError(f"there are platforms 0..{terms.platforms - 1}, and none is {index}.")
-        self.terms, self.index, self.seeded = terms, index, seeded
+        self.terms, self.index, self.seeded, self.silence = terms, index, seeded, silence
         self._s: Any = terms.protocol
+        self._learner: Any = self._s.learner
         self._store, self._own = store, terms.platform_own(index, seeded)
-        self.round, self.lived, self.alone, self._came = -1, -1, 0, 0
-        self.stays, self.cut_short = 0, 0
-        self.stage, self._said = Stage.NO_USER, {"visit": "", "outcome": ""}
+        self.begun, self.stays, self.cut_short, self._counted, self._swept = 0, 0, 0, 0, 0.0
         self._answers: dict[tuple[int, int], bytes] = {}
         self._schedule = tuple(due for due in schedule(terms) if index in due.parties)
         sends = any(due.collects for due in self._schedule)
         self._secret = SecretSums(terms, index, store) if self._s.secure_sum and sends else None
+        self._sessions: dict[str, Session] = {}
+        self._places: dict[str, int] = {}
+        self._features = np.zeros((0, *self._shape), np.float32)
         self._load()
 
     # -- for its application ---------------------------------------------------------------------------------------
 
-    def visit(self, number: int, candidates: Sequence[float], observed: float, newcomer: bool) -> None:
-        """Begin a round with a user; errors as of :meth:`.Platform.visit`.
-
-        Args:
-            number: Number of the round.
-            candidates: The feature of each of the N candidates.
-            observed: The platform's observation of the user's satisfaction, in [0, 1] but for its noise. With
-                ``slates.observed`` it enters the sums of an explorer's stay, without feedback too: platforms that
-                observe nothing must leave that out, as a number that never changes says that the past does nothing.
-            newcomer: Whether it is another user than in the platform's last round.
-        """
-        if not 0 <= number <= LAST_ROUND or 0 <= self.round < number - FURTHEST:
-            raise RefusedError("out-of-range")
-        documents = np.asarray(candidates, np.float32)
-        digest = hashlib.sha256(pack_tree((documents, np.float32(observed), np.bool_(newcomer)))).hexdigest()
-        if number == self.round and digest == self._said["visit"]:
-            return
-        if number <= self.round:
-            raise RefusedError("conflict" if number == self.round else "stale-round", round=self.next)
-        other = newcomer or self.stage is Stage.NO_USER
-        short = self.stage is not Stage.NO_USER and self.lived - self._came + 1 < self._s.world.rounds_per_episode
-        came = number if other else self._came
-        # Rounds that took place elsewhere only pass here too. Who stays longer than agreed is in the last round.
-        left = max(1, self._s.world.rounds_per_episode - (number - came))
-        own, pieces = self._made(number)
-        seen = np.float32(observed), documents, np.bool_(other)
-        own = self._step(_arrive, own, *seen, np.int32(left), np.int32(number))
-        stage = Stage.THERE
-        if self._has_totals(number):
-            own, stage = self._shown(own, number), Stage.SHOWN
-        said = {**self._said, "visit": digest}
-        cut = self.cut_short + (newcomer and short)
-        self._commit(own, pieces, round=number, stage=stage, _said=said, _came=came, cut_short=cut)
-
-    def slate(self, number: int) -> list[int]:
-        """The slate to show; errors as of :meth:`.Platform.slate`."""
-        if number == self.round and self.stage is Stage.THERE and self._has_totals(number):
-            self._commit(self._shown(self._own, number), stage=Stage.SHOWN)
-        if number > self.round or (number == self.round and self.stage is Stage.THERE):
-            raise NotYetError("early-round")
-        if number < self.round:
-            raise RefusedError("stale-round", round=self.next)
-        return np.asarray(self._own.slate).tolist()
-
-    def recommend_alone(self, number: int) -> list[int]:
-        """The slate as of :meth:`slate`; of a platform that explores where it has not been told what it waits for."""
-        if number == self.round and self.stage is Stage.THERE and not self._has_totals(number):
-            draws = self.terms.draws(self.terms.meeting, self.index, number, self.seeded)
-            self._commit(self._step(_explore, self._own, draws), stage=Stage.SHOWN, alone=self.alone + 1)
-        return self.slate(number)
-
-    def outcome(self, number: int, slot: int | None = None, engagement: float = 0.0) -> None:
-        """End a round with the outcome of its slate; errors as of :meth:`.Platform.outcome`.
-
-        Args:
-            number: Number of the round.
-            slot: Slot that was clicked, from 0; None: none was, or this platform has no feedback.
-            engagement: Engagement with the clicked item, above 0.
-        """
-        if (slot is not None and not 0 <= slot < self._s.world.slate) or (slot is None and engagement):
-            raise RefusedError("out-of-range")
-        if slot is not None and not engagement > 0:  # its logarithm counts
-            raise RefusedError("out-of-range")
-        digest = hashlib.sha256(repr((slot, float(engagement))).encode()).hexdigest()
-        if number == self.lived and digest == self._said["outcome"]:
-            return
-        if number > self.round or (number == self.round and self.stage is Stage.THERE):
-            raise NotYetError("early-round")
-        if number < self.round or self.stage is Stage.LIVED:
-            raise RefusedError("conflict" if number == self.lived else "stale-round", round=self.next)
-        longer = number - self._came >= self._s.world.rounds_per_episode
-        if longer:
-            slot, engagement = None, 0.0  # a stay counts once, as long as was agreed
-        item = -1 if slot is None else int(self._own.slate[slot])
-        own = self._step(_live, self._own, _turn(-1 if slot is None else slot, item, engagement))
-        if longer:  # nor what a platform sees without feedback
-            own = own._replace(stay=self._own.stay, sums=self._own.sums, norms=self._own.norms)
-        if not self._knows_clip:  # what is counted is in steps of a clip that is not known yet
-            own = own._replace(sums=self._own.sums)
-        stays = self.stays + (number - self._came + 1 == self._s.world.rounds_per_episode)
-        self._commit(own, stage=Stage.LIVED, lived=number, _said={**self._said, "outcome": digest}, stays=stays)
-
     @property
-    def next(self) -> int:
-        """The first round whose slate can still be made."""
-        return self.round + (self.stage is not Stage.THERE)
+    def _shape(self) -> tuple[int, ...]:
+        """Shape of an item's features: one number, or d of them."""
+        d = self._s.world.features
+        return () if d == 1 else (d,)
+
+    def register(self, items: Mapping[str, Any]) -> None:
+        """Keep features of items, so that candidates can be named by id; a known id gets the new features.
+
+        Args:
+            items: By id, the item's feature, in [0, 1], or its d features.
+
+        Raises:
+            RefusedError: An id is empty or too long, or features are not those that were agreed.
+        """
+        found = {name: np.asarray(self._rows([one], 1)[0]) for name, one in items.items()}
+        if not all(0 < len(name) <= LONGEST_ID for name in found):
+            raise RefusedError("malformed", expected=f"ids of 1 to {LONGEST_ID} characters")
+        self._store.put({f"item/{name}": row.tobytes() for name, row in found.items()})
+        self._keep_items(found)
+
+    def begin(self, session: str, now: float | None = None) -> None:
+        """Begin the session of a user who comes; one that has begun goes on.
+
+        Args:
+            session: The application's name of the stay; a user who comes again needs another.
+            now: Seconds since 1970; None: the clock's.
+
+        Raises:
+            RefusedError: The name is empty or too long.
+        """
+        if not 0 < len(session) <= LONGEST_ID:
+            raise RefusedError("malformed", expected=f"the name of a session has 1 to {LONGEST_ID} characters")
+        now = time.time() if now is None else now
+        self.sweep(now)
+        if session not in self._sessions:
+            new = self._first._replace(number=np.asarray(self.begun, np.int64), last=np.asarray(now))
+            self._commit(self._own, {f"session/{session}": pack_tree(new)}, begun=self.begun + 1)
+            self._sessions[session] = new
+
+    def slate(
+        self,
+        session: str,
+        candidates: Sequence[Any] | Float[np.ndarray, "candidates *features"] | None = None,
+        items: Sequence[str] | None = None,
+        observed: float | None = None,
+        now: float | None = None,
+    ) -> list[int]:
+        """The candidates to show: their places, in the order of the slate.
+
+        A second request in the same round gets the same slate for the same candidates, and another for others, which
+        then takes the first one's place.
+
+        Args:
+            session: Of a user who has come.
+            candidates: Features of each item that could be shown.
+            items: Ids of registered ones, in place of features.
+            observed: The satisfaction that is observed, in [0, 1]; None: as last time.
+            now: Seconds since 1970; None: the clock's.
+
+        Raises:
+            RefusedError: No such session or item, or what is given is not what was agreed; says what was.
+        """
+        s, world, before = self._learner, self._s.world, self._there(session)
+        if (candidates is None) == (items is None):
+            raise RefusedError("malformed", expected="either candidates or items")
+        rows = self._rows(candidates, world.slate) if items is None else self._rows_of(items)
+        if observed is not None and not np.isfinite(observed):
+            raise RefusedError("out-of-range", expected="observed is a finite number")
+        seen = before.observed if observed is None else np.asarray(observed, np.float32)
+        asked = _hash(rows.tobytes() + np.float32(seen).tobytes())
+        if before.shown and asked == before.asked:
+            return before.places.tolist()
+        number = int(before.number) * world.rounds_per_episode + int(before.rounds)
+        own = self._seen_by(before, rows, seen)._replace(rounds=np.asarray(number, np.int32))
+        learnt, pieces = self._own.learnt, dict[str, bytes]()
+        if self.has_planned:
+            places, taste = self.terms.compute(lambda: s.best(own, s.values(own))), before.taste
+        else:
+            draws = self.terms.draws(self.terms.meeting, self.index, number, self.seeded)
+            taste, places = s.explore_slate(own, draws)
+            listed = self._as_planned(rows, number)
+            if listed is not None:
+                learnt = s.learnt_after(own._replace(view=own.view._replace(documents=listed)))
+                pieces[f"list/{number % LISTS:02}"] = number.to_bytes(8, "little") + listed.tobytes()
+        places = np.asarray(places, np.int32)
+        after = before._replace(
+            shown=np.asarray(1), taste=np.asarray(taste, np.float32), observed=seen, items=rows[places], places=places,
+            asked=np.asarray(asked), last=np.asarray(time.time() if now is None else now),
+        )  # fmt: skip
+        self._keep(session, after, self._own, pieces)
+        self._own = self._own._replace(learnt=learnt)  # of which the list is what has changed, and was written
+        return places.tolist()
+
+    def outcome(self, session: str, slot: int | None = None, engagement: float = 0.0, now: float | None = None) -> None:
+        """End a round with the outcome of its slate; the same outcome twice counts once.
+
+        Args:
+            session: Of a user who was shown a slate.
+            slot: Slot that was clicked, from 0; None: none was, or this platform has no feedback.
+            engagement: Engagement with the clicked item, at least 0. Its logarithm counts: from a thousandth of
+                ``slates.scale`` downwards all is as much as that.
+            now: Seconds since 1970; None: the clock's.
+
+        Raises:
+            RefusedError: No such session, no slate, or a number that is none; says what was agreed.
+        """
+        before, world = self._there(session), self._s.world
+        if (slot is not None and not 0 <= slot < world.slate) or not 0 <= engagement < 3e38:
+            raise RefusedError("out-of-range", expected=f"slot in 0..{world.slate - 1}, engagement of at least 0")
+        if slot is None and engagement:
+            raise RefusedError("out-of-range", expected="a slot, where there is engagement")
+        told = _hash(repr((slot, float(engagement))).encode())
+        if not before.shown:
+            if before.rounds and told == before.told:
+                return
+            raise RefusedError("out-of-order", expected="a slate before its outcome")
+        own = self._seen_by(before, before.items, before.observed)
+        own = own._replace(slate=np.arange(world.slate, dtype=np.int32))
+        place = np.asarray(-1 if slot is None else slot, np.int32)
+        least = 1e-3 * getattr(self._learner, "scale", 1.0)
+        turn = Turn(place, place, np.asarray(max(engagement, least), np.float32), before.observed)
+        stay, rounds = before.stay, int(before.rounds) + 1
+        if not self.has_planned and rounds <= world.rounds_per_episode:
+            stay = self.terms.compute(lambda: stay + self._learner.round_part(own, turn)).astype(np.float32)
+        known = self._learner.known_after(own, turn)
+        after = before._replace(
+            rounds=np.asarray(rounds), shown=np.asarray(0), stay=stay, told=np.asarray(told),
+            known=np.asarray(known, np.float32), last=np.asarray(time.time() if now is None else now),
+        )  # fmt: skip
+        if rounds == world.rounds_per_episode:
+            pieces, shared, changes = self._count(after, self._own)
+            self._keep(session, after, shared, pieces, **changes)
+        else:
+            self._keep(session, after, self._own)
+
+    def end(self, session: str) -> None:
+        """End the session of a user who has left; of one that is not there, nothing follows."""
+        gone = self._sessions.get(session)
+        if gone is None:
+            return
+        pieces: dict[str, bytes] = {}
+        shared, changes = self._own, dict[str, int]()
+        if int(gone.rounds) < self._s.world.rounds_per_episode:  # a whole stay has counted
+            pieces, shared, changes = self._count(gone, shared)
+        self._commit(shared, pieces, [f"session/{session}"], **changes)
+        del self._sessions[session]
+
+    def sweep(self, now: float) -> None:
+        """End the stays of those who have been silent for long; looks at most once a second."""
+        if now < self._swept + 1.0:
+            return
+        self._swept = now
+        for name in [name for name, one in self._sessions.items() if now - float(one.last) > self.silence]:
+            self.end(name)
+
+    def call(self, said: Mapping[str, Json]) -> dict[str, Json]:
+        """A call by name, as JSON has it: ``{"slate": […]}``, or empty.
+
+        Args:
+            said: ``call``, one of :data:`CALLS`, and its arguments by name.
+
+        Raises:
+            RefusedError: It is none, or as that call.
+        """
+        given = dict(said)
+        known = CALLS.get(str(given.pop("call", None)))
+        if known is None:
+            raise RefusedError("not-found", expected=f"a call of {', '.join(CALLS)}")
+        name, kinds = str(said["call"]), known
+        if not kinds.keys() >= given.keys() or not all(type(given[one]) in kinds[one] for one in given):
+            raise RefusedError("malformed", expected=f"{name} with {', '.join(kinds)}")
+        if next(iter(kinds)) not in given:
+            raise RefusedError("malformed", expected=f"{name} with {next(iter(kinds))}")
+        found = getattr(self, name)(**given)
+        return {} if found is None else {"slate": found}
+
+    def batch(self, calls: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]]:
+        """Several calls in order, as a log has them; what each gives, or the reason why it was refused."""
+        answers: list[dict[str, Json]] = []
+        for one in calls:
+            try:
+                answers.append(self.call(one if isinstance(one, dict) else {}))
+            except RefusedError as error:
+                answers.append({"error": error.reason, **error.more})
+        return answers
 
     @property
     def has_planned(self) -> bool:
@@ -329,7 +481,7 @@ class PlanningPlatform:
         if int(getattr(request, "round", number)) != number:
             raise RefusedError("out-of-range")
         digest = hashlib.sha256(body).digest()
-        self._make(due)
+        self._wait_for(due)
         if (kept := self._answers.get((number, place))) is not None:
             if kept[:_DIGEST] != digest:
                 raise RefusedError("conflict")
@@ -357,7 +509,7 @@ class PlanningPlatform:
         if self._secret is None or place not in {due.place for due in self._schedule if due.collects}:
             raise RefusedError("not-found")
         due = self._due(number, place)
-        self._make(due)
+        self._wait_for(due)
         layout = self.terms.exchanges[place].reply
         vector = as_vector(layout.decode(self._answers[number, place][_DIGEST:]))
         return self._secret.step(due, step, body, vector)
@@ -370,9 +522,11 @@ class PlanningPlatform:
         places = {due.place for due in self._schedule if due.collects}
         return max(step.request.nbytes for place in places for step in sum_steps(self.terms, place))
 
-    def missing(self, number: int) -> list[tuple[int, int]]:
-        """Rounds without transitions: none, since a platform that plans is not asked for any."""
-        return []
+    def warm(self) -> None:
+        """Compute what all rounds share, so that the first outcome does not take seconds."""
+        one, nothing = self._first, np.asarray(0, np.int32)
+        own = self._seen_by(one, one.items, one.observed)._replace(slate=np.arange(len(one.items), dtype=np.int32))
+        self.terms.compute(self._learner.round_part, own, Turn(nothing, nothing, one.last + 1, one.observed))
 
     def about(self) -> dict[str, Json]:
         """Number, terms and state of the platform, for its coordinator and its application."""
@@ -381,35 +535,127 @@ class PlanningPlatform:
             "platforms": self.terms.platforms,
             "terms": self.terms.fingerprint,
             "seeded": self.seeded,
-            "round": self.round,
-            "next": self.next,
-            "stage": self.stage.value,
-            "alone": self.alone,
-            "explores_until": self._s.release_round,
             "planned": self.has_planned,
         }
 
-    def warm(self) -> None:
-        """Compile everything, so that the first request does not take seconds."""
-        for place in (self.terms.meeting, *dict.fromkeys(due.place for due in self._schedule)):
-            exchange = self.terms.exchanges[place]
-            blank = decode_request(exchange, blank_message(exchange.request))
-            self._respond(place, 0, blank, self._own)
-        self._step(_live, self._own, _turn(-1, -1, 0.0))
-        seen = np.float32(0), np.asarray(self._own.view.documents), np.bool_(True)
-        self._step(_arrive, self._own, *seen, np.int32(1), np.int32(0))
+    def state(self) -> dict[str, Json]:
+        """The same and numbers for its own application alone: noise on sums does not cover how many stays counted."""
+        world = self._s.world
+        sizes = {"features": world.features, "slate": world.slate, "rounds": world.rounds_per_episode}
+        counts = {"begun": self.begun, "stays": self.stays, "cut_short": self.cut_short, "here": len(self._sessions)}
+        feedback = bool(self._s.feedback[self.index])
+        return {**self.about(), **sizes, **counts, "items": len(self._places), "feedback": feedback}
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
+    @property
+    def _first(self) -> Session:
+        """A user who has just come."""
+        slots, zero = self._s.world.slate, np.zeros((), np.int64)
+        return Session(
+            zero, zero, zero, np.zeros(()), np.asarray(self._learner.first_known(), np.float32),
+            np.zeros((), np.float32), np.full((), 0.5, np.float32), np.zeros(self._learner.numbers, np.float32),
+            np.zeros((slots, *self._shape), np.float32), np.zeros(slots, np.int32), zero, zero,
+        )  # fmt: skip
+
+    def _there(self, session: str) -> Session:
+        found = self._sessions.get(session)
+        if found is None:
+            raise RefusedError("not-found", expected="a session that has begun and has not ended")
+        return found
+
+    def _rows(self, given: Any, least: int) -> Float32[np.ndarray, "candidates *features"]:
+        """Features as they were agreed; errors as of :meth:`slate`."""
+        agreed = f"{least} to {MOST_CANDIDATES:,} items of {self._s.world.features} finite features"
+        try:
+            rows = np.asarray(given, np.float32)
+        except (TypeError, ValueError):
+            raise RefusedError("malformed", expected=agreed) from None
+        if rows.shape[1:] != self._shape or rows.ndim < 1 or not least <= len(rows) <= MOST_CANDIDATES:
+            raise RefusedError("malformed", expected=agreed)
+        if not np.isfinite(rows).all():
+            raise RefusedError("out-of-range", expected=agreed)
+        return rows
+
+    def _rows_of(self, names: Sequence[str]) -> Float32[np.ndarray, "candidates *features"]:
+        try:
+            places = [self._places[name] for name in names]
+        except (KeyError, TypeError):
+            unknown = next((str(name) for name in names if name not in self._places), "")[:LONGEST_ID]
+            raise RefusedError("not-found", expected="ids of registered items", unknown=unknown) from None
+        return self._rows(self._features[places], self._s.world.slate)
+
+    def _keep_items(self, items: Mapping[str, Float32[np.ndarray, " *features"]]) -> None:
+        new = [name for name in items if name not in self._places]
+        self._places |= {name: len(self._places) + place for place, name in enumerate(new)}
+        more = np.zeros((len(new), *self._shape), np.float32)
+        self._features = np.concatenate([self._features, more]) if new else self._features
+        for name, row in items.items():
+            self._features[self._places[name]] = row
+
+    def _seen_by(self, one: Session, rows: Any, observed: Any) -> PlatformState:
+        """The platform with one user and some items in view."""
+        stay = self._s.world.rounds_per_episode
+        view = self._own.view._replace(
+            observed=observed, documents=rows, left=np.asarray(max(1, stay - int(one.rounds)), np.int32),
+            taste=one.taste, known=one.known,
+        )  # fmt: skip
+        return self._own._replace(view=view)
+
+    def _as_planned(self, rows: Any, number: int) -> Any:
+        """As many candidates as a plan reckons with, of those of a slate; None where there are fewer."""
+        n = self._s.world.candidates
+        if len(rows) <= n:
+            return rows if len(rows) == n else None
+        return rows[np.random.default_rng(number).choice(len(rows), n, replace=False)]
+
+    def _count(self, one: Session, own: PlatformState) -> tuple[dict[str, bytes], PlatformState, dict[str, int]]:
+        """A stay that has ended: new pieces, the platform after it, and what else changed."""
+        whole, rounds = self._s.world.rounds_per_episode, int(one.rounds)
+        due = self._collecting
+        if due is None or self.has_planned:
+            return {}, own, {}
+        if rounds < _LEAST_STAY * whole:
+            return {}, own, {"cut_short": self.cut_short + 1}
+        stay = one.stay * np.float32(whole / rounds)
+        bounding = isinstance(self.terms.exchanges[due.place], CountNorms)
+        if bounding:
+            own = own._replace(norms=own.norms + np.asarray(norm_bin(stay, self._learner.clip), np.int32))
+        elif not self._knows_clip:
+            return {}, own, {"cut_short": self.cut_short + 1}  # in steps of what is not known yet
+        else:
+            own = own._replace(sums=own.sums + np.asarray(clip_stay(stay, own.clip), np.int32))
+        pieces, counted = {}, self._counted + 1
+        if counted == self._stays_of(due):
+            exchange, counted = self.terms.exchanges[due.place], 0
+            request = exchange.request.message(np.asarray(due.round, np.uint32))
+            own, reply = self._respond(due.place, due.round, request, own)
+            digest = hashlib.sha256(exchange.request.encode(request)).digest()
+            pieces[_answer_name(due.round, due.place)] = digest + exchange.reply.encode(reply)
+        return pieces, own, {"stays": self.stays + 1, "_counted": counted}
+
+    @property
+    def _collecting(self) -> Due | None:
+        """The next integers that are still being added up; None: all have been made, or none are asked for."""
+        left = (due for due in self._schedule if due.collects and (due.round, due.place) not in self._answers)
+        return next(left, None)
+
+    def _stays_of(self, due: Due) -> int:
+        """Stays that these integers are of."""
+        learner = self._learner
+        if isinstance(self.terms.exchanges[due.place], CountNorms):
+            return learner.bounders
+        return learner.explorers[learner.release_rounds.index(due.round)]
+
     def _due(self, number: int, place: int) -> Due:
-        """The exchange of a round, if these users have left; errors as of :meth:`answer`."""
+        """The exchange of a round; errors as of :meth:`answer`."""
         due = next((one for one in self._schedule if (one.round, one.place) == (number, place)), None)
         if due is None:
             raise RefusedError("not-due")
         return due
 
     def _has_totals(self, number: int) -> bool:
-        """True if the platform has been told everything that it waits for in a round."""
+        """True if the platform has been told everything that comes before a round."""
         told = (due for due in self._schedule if due.round < number and not due.collects)
         return all((due.round, due.place) in self._answers for due in told)
 
@@ -419,65 +665,35 @@ class PlanningPlatform:
         told = (due for due in self._schedule if isinstance(self.terms.exchanges[due.place], SetClip))
         return all((due.round, due.place) in self._answers for due in told)
 
-    def _make(self, due: Due) -> None:
-        """Make what is asked for of the users of an exchange, once they have left.
+    def _wait_for(self, due: Due) -> None:
+        """Refuse a request for integers that are not there yet, and for what follows from them.
 
         Raises:
-            NotYetError: They have not.
+            NotYetError: Stays that they are of have not ended.
         """
-        if self.lived < due.round and self.round <= due.round:
+        sums = [one for one in self._schedule if one.collects and one.round <= due.round]
+        if any((one.round, one.place) not in self._answers for one in sums):
             raise NotYetError("early-round")
-        own, pieces = self._made(due.round + 1)
-        if pieces:
-            self._commit(own, pieces)
-
-    def _made(self, number: int) -> tuple[PlatformState, dict[str, bytes]]:
-        """The platform's state once it has made all sums of the users before a round, and what is to be written."""
-        own, pieces = self._own, {}
-        for due in self._schedule:
-            key = due.round, due.place
-            if not due.collects or due.round >= number or key in self._answers:
-                continue
-            exchange = self.terms.exchanges[due.place]
-            request = exchange.request.message(np.asarray(due.round, np.uint32))
-            own, reply = self._respond(due.place, due.round, request, own)
-            if not self.stays:
-                warnings.warn(
-                    f"no user has stayed for {self._s.world.rounds_per_episode} rounds ({self.cut_short:,} left before "
-                    "that, or another one came in between): the sums that are sent hold nothing but noise, and so "
-                    "does the model that is made of them. Send the visits of one user after another.",
-                    FedrankWarning,
-                    stacklevel=2,
-                )
-            digest = hashlib.sha256(exchange.request.encode(request)).digest()
-            pieces[_answer_name(*key)] = digest + exchange.reply.encode(reply)
-        return own, pieces
-
-    def _shown(self, own: PlatformState, number: int) -> PlatformState:
-        place = self.terms.meeting
-        request = self.terms.exchanges[place].request.message(np.asarray(number, np.uint32))
-        return self._respond(place, number, request, own)[0]
 
     def _respond(self, place: int, number: int, request: Any, own: PlatformState) -> tuple[PlatformState, Any]:
         """The platform's state after an exchange of a round, and its reply."""
         draws = self.terms.draws(place, self.index, number, self.seeded)
         return self.terms.compute(respond, self.terms.exchanges[place], request, own, draws)
 
-    def _step(self, step: Callable[..., PlatformState], own: PlatformState, *arguments: Any) -> PlatformState:
-        """The platform's state after a step of its learner."""
-        return self.terms.compute(step, self._s.learner, own, *arguments)
+    def _keep(
+        self, name: str, one: Session, own: PlatformState, pieces: Mapping[str, bytes] = {}, **changes: int
+    ) -> None:
+        self._commit(own, {f"session/{name}": pack_tree(one), **pieces}, (), **changes)
+        self._sessions[name] = one
 
-    def _commit(self, own: PlatformState, pieces: dict[str, bytes] | None = None, **changes: Any) -> None:
+    def _commit(
+        self, own: PlatformState, pieces: Mapping[str, bytes], without: Iterable[str] = (), **changes: int
+    ) -> None:
         """Write all changes in one transaction, and only then apply them in memory."""
-        now = {
-            name: changes.get(attribute, getattr(self, attribute))
-            for name, attribute in (
-                *(("round", "round"), ("lived", "lived"), ("alone", "alone"), ("came", "_came")),
-                *(("stage", "stage"), ("said", "_said"), ("stays", "stays"), ("cut_short", "cut_short")),
-            )
-        }
-        pieces = pieces or {}
-        self._store.put({"own": pack_tree(own), "now": json.dumps(now).encode(), **pieces})
+        names = ("begun", "stays", "cut_short", "_counted")
+        now = {name: changes.get(name, getattr(self, name)) for name in names}
+        written = dict(pieces) if own is self._own else {"own": pack_tree(own), **pieces}
+        self._store.put({"now": json.dumps(now).encode(), **written}, without)
         self._own = own
         self._answers |= _answers_in(pieces.items())
         for attribute, value in changes.items():
@@ -486,40 +702,27 @@ class PlanningPlatform:
     def _load(self) -> None:
         kept = self._store.get("now")
         if kept is None:
-            self._commit(self._own)
+            self._store.put({"own": pack_tree(self._own)})
+            self._commit(self._own, {})
             return
-        now = json.loads(kept)
-        self.round, self.lived, self.alone, self._came = now["round"], now["lived"], now["alone"], now["came"]
-        self.stage, self._said = Stage(now["stage"]), now["said"]
-        self.stays, self.cut_short = now.get("stays", 0), now.get("cut_short", 0)  # folders of before have none
+        for name, value in json.loads(kept).items():
+            setattr(self, name, value)
         self._own = unpack_tree(self._store.get("own") or b"", self._own)
         self._answers = _answers_in((f"answer/{name}", data) for name, data in self._store.below("answer/"))
+        for data in sorted((data for _, data in self._store.below("list/")), key=lambda data: data[:8][::-1]):
+            rows = np.frombuffer(data[8:], np.float32).reshape(-1, *self._shape)
+            view, number = self._own.view._replace(documents=rows), np.asarray(int.from_bytes(data[:8], "little"))
+            learnt = self._learner.learnt_after(self._own._replace(view=view, rounds=number))
+            self._own = self._own._replace(learnt=learnt)
+        first = self._first
+        self._sessions = {name: unpack_tree(data, first) for name, data in self._store.below("session/")}
+        rows = {name: np.frombuffer(data, np.float32).reshape(self._shape) for name, data in self._store.below("item/")}
+        self._keep_items(rows)
 
 
-def _arrive(
-    learner: SumLearner, own: PlatformState, observed: Any, documents: Any, other: Any, left: Any, number: Any
-) -> PlatformState:
-    """The platform when a visit begins; ``other``: of another user than before."""
-    xp, fresh = module_of(other), learner.first_view(own, observed, documents)
-    there = own.view._replace(observed=observed, documents=documents)
-    view = choose_view(other, fresh, there)._replace(left=left)
-    return own._replace(view=view, stay=xp.where(other, xp.float32(0), own.stay), rounds=number)
-
-
-def _turn(slot: int, item: int, engagement: float) -> Turn:
-    return Turn(*np.array([slot, item], np.int32), *np.array([engagement, 0], np.float32))
-
-
-def _live(learner: SumLearner, own: PlatformState, turn: Turn) -> PlatformState:
-    """The platform after a round; the user has left if the time is over."""
-    over = own.view.left <= 1
-    view = learner.next_view(own, turn, own.view.observed, own.view.documents, over)
-    return learner.record(own, turn, own.rounds, over)._replace(view=view)
-
-
-def _explore(learner: SumLearner, own: PlatformState, draws: Any) -> PlatformState:
-    taste, slate = learner.explore_slate(own, draws)
-    return own._replace(view=own.view._replace(taste=taste), slate=slate)
+def _hash(data: bytes) -> int:
+    """63 bits of a digest."""
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") >> 1
 
 
 def _answer_name(number: int, place: int) -> str:
@@ -527,5 +730,6 @@ def _answer_name(number: int, place: int) -> str:
 
 
 def _answers_in(pieces: Iterable[tuple[str, bytes]]) -> dict[tuple[int, int], bytes]:
-    """Answers by round and exchange, from pieces by name."""
-    return {(int(name.split("/")[1]), int(name.split("/")[2])): data for name, data in pieces}
+    """Answers by round and exchange, of pieces by name."""
+    found = (([int(part) for part in name.split("/")[1:]], data) for name, data in pieces if name.startswith("answer/"))
+    return {(number, place): data for (number, place), data in found}

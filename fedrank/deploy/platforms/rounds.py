@@ -1,24 +1,7 @@
-"""The coordinator's rounds: ask the platforms that the protocol asks, in parallel, and tell it their replies.
+"""A platform as its coordinator sees it, a :class:`Peer`: it is asked until it answers or the time is up.
 
-**Platforms that are not heard.** A platform that does not answer in time is not heard in that round; its values count
-as 0, and it makes its slate alone. It gets no further request in that round. A round in which no platform is heard is
-repeated. With unlimited patience the coordinator waits for all platforms.
-
-**No platform can stop the others.** What a platform says of itself is taken for itself only: one that says it is in a
-later round, answers with what cannot be read, or is another than it was, is not heard. Rounds are skipped only where
-no platform can take part in this one, and then to the first round in which one says it can. What one platform can still
-do is to give values that are wrong, and to have no transitions, without which no platform learns from a batch.
-
-**Learning needs transitions that correspond one to one.** They correspond by the number of their round. Before a batch
-is drawn, every platform says which rounds it has no transition of; the batch is drawn from the others after which no
-round is missing that their targets look at. While nothing is missing, that is the protocol's own batch. If no platform
-with feedback gives the values of a batch, no platform learns from it, because there is no target.
-
-**Resuming.** The state is written at the end of a round. A coordinator that was killed in the middle sends the same
-requests again, which are answered with the same bytes. Where platforms have continued alone, it joins them at their
-round.
-
-A platform is a :class:`Peer`: it is asked until it answers or the time is up.
+What a platform says of itself is taken for itself only: one that answers with what cannot be read, or is another than
+it was, is not heard, and stops no other.
 """
 
 from __future__ import annotations
@@ -26,26 +9,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-import numpy as np
-from jaxtyping import Bool, Int64
-
-from fedrank.core.arrays import PyTree
-from fedrank.core.errors import RunError, WireError
-from fedrank.core.lazy import jax, jit, jnp
-from fedrank.core.protocol import Exchange
+from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
 from fedrank.deploy.http.client import ClientResponse, PersistentClient
-from fedrank.deploy.platforms.folder import KeyValueStore, pack_tree, unpack_tree
-from fedrank.deploy.platforms.platform import LAST_ROUND
-from fedrank.deploy.platforms.terms import EXCHANGE_PATH, SUM_PATH, Terms, blank_message
-from fedrank.slates.fedslate.exchanges import Batch, FormTargets, sample_without_replacement
-from fedrank.slates.fedslate.messages import BatchAges
+from fedrank.deploy.platforms.folder import KeyValueStore
+from fedrank.deploy.platforms.terms import EXCHANGE_PATH, SUM_PATH, Terms
 
 _log = logging.getLogger("fedrank.coordinator")
 
@@ -132,16 +105,6 @@ class Peer:
             return self._wrong(f"answers {name} with {len(answer.body)} bytes")
         return answer.body
 
-    def missing(self, number: int, patience: float) -> list[tuple[int, int]] | Silence:
-        """Rounds up to this one that the platform has no transition of, as ranges (first, last); errors as above."""
-        answer = self._patiently("GET", f"/v1/missing/{number}", None, patience, _MISSING)
-        if isinstance(answer, Silence):
-            return answer
-        try:
-            return [(int(first), int(last)) for first, last in answer.json()["missing"]]
-        except (ValueError, TypeError, LookupError, OverflowError):
-            return self._wrong("says nothing sensible about missing rounds")
-
     def _patiently(
         self, method: str, path: str, body: bytes | None, patience: float, limit: int
     ) -> ClientResponse | Silence:
@@ -209,21 +172,6 @@ class _WrongPlatformError(Exception):
 PLATFORM_PATIENCE = 30.0
 
 
-@dataclass(frozen=True)
-class RoundSeen:
-    """Result of a round.
-
-    Attributes:
-        number: Number of the round.
-        heard: Which platforms took part, bool [K].
-        learnt: Whether its learning exchanges took place; None: they were not due.
-    """
-
-    number: int
-    heard: Bool[np.ndarray, " platforms"]
-    learnt: bool | None
-
-
 class AnyCoordinator:
     """The coordinator of some platforms; a context manager, in which its threads run.
 
@@ -262,221 +210,3 @@ class AnyCoordinator:
     def __exit__(self, *exception: object) -> None:
         self._stop.set()
         self._pool.shutdown()
-
-
-class Coordinator(AnyCoordinator):
-    """The coordinator of FedSlate's rounds; arguments as of :class:`AnyCoordinator`."""
-
-    def __init__(self, terms: Terms, *args: Any, **options: Any):
-        super().__init__(terms, *args, **options)
-        self._every = terms.config.evaluation.every
-        self._counts: dict[int, Int64[np.ndarray, "exchanges 2"]] = {}
-        self._missing: set[int] | None = None  # rounds that a platform misses; None: not known
-        self._load()
-
-    @property
-    def done(self) -> int:
-        """Number of rounds that are done, which is the number of the next one."""
-        return int(self.state.round)
-
-    def run(self, rounds: int) -> Iterator[RoundSeen]:
-        """Run rounds until ``rounds`` are done; the state is written before each result is yielded."""
-        while self.done < rounds and not self._stop.is_set():
-            seen = self.round()
-            if seen is not None:
-                yield seen
-
-    # -- one round -------------------------------------------------------------------------------------------------
-
-    def round(self) -> RoundSeen | None:
-        """Run one round; None if no platform was heard, or if they are in a later round, which is then the next.
-
-        Raises:
-            RunError: A platform was never the one that it should be, or the state cannot be written.
-        """
-        number, exchanges, meeting = self.done, self.terms.exchanges, self.terms.meeting
-        state, heard, crossed = self.state, np.ones(self.terms.platforms, bool), np.zeros((len(exchanges), 2), np.int64)
-        for place in range(meeting + 1):
-            state, heard, silences = self._exchange(state, number, place, heard, crossed)
-            ahead = [
-                silence.round
-                for silence in silences.values()
-                if silence.reason == "stale-round" and silence.round and number < silence.round <= LAST_ROUND
-            ]
-            if not heard.any() and not ahead:
-                return None
-            if place == 0 and ahead and not heard.any():
-                self._join(min(ahead))
-                return None
-        if not heard.all():
-            self._missing = None
-        learnt = None
-        if any(exchange.due(number) and not exchange.silent for exchange in exchanges[meeting + 1 :]):
-            state, learnt = self._learn(state, number, heard.copy(), crossed)
-            if not heard.all():
-                self._missing = None  # of this round it is not known either
-        self._keep(self._end(state, number, number + 1), number, crossed)
-        return RoundSeen(number, heard, learnt)
-
-    def _learn(
-        self,
-        state: PyTree,
-        number: int,
-        able: Bool[np.ndarray, " platforms"],
-        crossed: Int64[np.ndarray, "exchanges 2"],
-    ) -> tuple[Any, bool]:
-        """Run the learning exchanges with the platforms in ``able``; returns state and whether any learnt."""
-        feedback, learnt = np.asarray(self.terms.protocol.feedback), False
-        for place in range(self.terms.meeting + 1, len(self.terms.exchanges)):
-            exchange = self.terms.exchanges[place]
-            if exchange.silent or not exchange.due(number):
-                continue
-            question = None
-            if isinstance(exchange, Batch):
-                question = self._batch(exchange, state, number)
-                if question is None:
-                    return state, False
-            asked = self._to_ask(exchange, state) & able
-            if not asked.any():
-                continue
-            state, heard, silences = self._exchange(state, number, place, able, crossed, question)
-            if any(silence.reason == "missing-transitions" for silence in silences.values()):
-                self._missing = None
-            able = able & (heard | ~asked)
-            if isinstance(exchange, Batch) and not (able & feedback).any():
-                return state, False
-            if isinstance(exchange, FormTargets) and not (heard & asked).any():
-                return state, False
-            learnt = learnt or place > self.terms.meeting + 2
-        return state, learnt
-
-    def _exchange(
-        self,
-        state: PyTree,
-        number: int,
-        place: int,
-        able: Bool[np.ndarray, " platforms"],
-        crossed: Int64[np.ndarray, "exchanges 2"],
-        question: Any = None,
-    ) -> tuple[Any, Bool[np.ndarray, " platforms"], dict[int, Silence]]:
-        """Run an exchange with the platforms in ``able``; returns the state, who was heard, and why others were not."""
-        exchange = self.terms.exchanges[place]
-        asked = self._to_ask(exchange, state) & able
-        request = _asked_of(exchange, state) if question is None else question
-        heard, silences, replies = np.zeros(len(asked), bool), {}, []
-        lead = (len(asked),) if exchange.personal else ()
-        whole = exchange.request.encode_all(jax.tree.map(np.asarray, request), lead)
-        bodies = [
-            whole[k * exchange.request.nbytes :][: exchange.request.nbytes] if lead else whole
-            for k in range(len(asked))
-        ]
-        waiting = {
-            k: self._pool.submit(self._peers[k].exchange, number, place, bodies[k], self.patience)
-            for k in np.flatnonzero(asked).tolist()
-        }
-        for k in range(len(asked)):
-            reply = waiting[k].result() if k in waiting else None
-            if isinstance(reply, bytes) and not _readable(exchange, reply):
-                reply = Silence("malformed")
-            if isinstance(reply, Silence):
-                silences[k] = reply
-            heard[k] = isinstance(reply, bytes)
-            replies.append(reply if isinstance(reply, bytes) else blank_message(exchange.reply))
-        crossed[place] += int(asked.sum()), int(heard.sum())
-        told = exchange.reply.decode_all(b"".join(replies))
-        return _tell(exchange, state, told, jnp.asarray(heard)), heard, silences
-
-    def _to_ask(self, exchange: Exchange, state: PyTree) -> Bool[np.ndarray, " platforms"]:
-        asked = exchange.asked(state, self.terms.platforms)
-        return np.ones(self.terms.platforms, bool) if asked is None else np.asarray(asked)
-
-    # -- transitions -----------------------------------------------------------------------------------------------
-
-    def _batch(self, exchange: Batch, state: PyTree, number: int) -> BatchAges | None:
-        """The transitions to learn from; None: too few that all platforms have."""
-        missing = self._missing_now(number)
-        if missing is None:
-            return None
-        if not missing:
-            return _asked_of(exchange, state)
-        s = self.terms.protocol.slates
-        # Round r − a and the one after it, as the protocol's, but for what is missing.
-        last = min(number + 1, s.memory)
-        ages = [a for a in range(1, last) if missing.isdisjoint((number - a, number - a + 1))]
-        if len(ages) < s.batch:
-            return None
-        key = jax.random.fold_in(state.key, state.round)
-        chosen = np.asarray(ages, np.uint32)[np.asarray(sample_without_replacement(key, len(ages), s.batch))]
-        return BatchAges(np.asarray(state.round), chosen)
-
-    def _missing_now(self, number: int) -> set[int] | None:
-        """Rounds that a batch must not name; None: a platform did not answer.
-
-        The newest round is not among them: a platform completes it before it answers for the batch.
-        """
-        if self._missing is None:
-            parts = [self._pool.submit(peer.missing, number - 1, self.patience) for peer in self._peers]
-            found: set[int] = set()
-            for part in [part.result() for part in parts]:
-                if isinstance(part, Silence):
-                    return None
-                oldest = max(0, number - self.terms.protocol.slates.memory)
-                for first, last in part:
-                    found.update(range(max(first, oldest), min(last, number) + 1))
-            self._missing = found
-        self._missing = {round_ for round_ in self._missing if round_ > number - self.terms.protocol.slates.memory}
-        return self._missing
-
-    # -- between rounds --------------------------------------------------------------------------------------------
-
-    def _end(self, state: PyTree, first: int, after: int) -> Any:
-        """The state after the exchanges without messages at the end of rounds ``first`` … ``after`` − 1."""
-        for exchange in self.terms.exchanges:
-            if exchange.silent and any(exchange.due(number) for number in range(first, after)):
-                nothing = exchange.reply.decode_all(blank_message(exchange.reply) * self.terms.platforms)
-                state = _tell(exchange, state, nothing, jnp.ones(self.terms.platforms, bool))
-        return state
-
-    def _join(self, number: int) -> None:
-        """Continue with the round in which the platforms are."""
-        state = self._end(self.state, self.done, number)
-        self._missing = None
-        self._keep(
-            state._replace(round=jnp.uint32(number)), self.done, np.zeros((len(self.terms.exchanges), 2), np.int64)
-        )
-
-    def _keep(self, state: PyTree, number: int, crossed: Int64[np.ndarray, "exchanges 2"]) -> None:
-        block = number // self._every
-        counts = self._counts.get(block, 0) + crossed
-        self._store.put({"state": pack_tree(state), f"crossed/{block:010}": counts.astype("<i8").tobytes()})
-        self.state, self._counts[block] = state, counts
-
-    def _load(self) -> None:
-        kept = self._store.get("state")
-        if kept is not None:
-            self.state = unpack_tree(kept, self.state)
-        for name, data in self._store.below("crossed/"):
-            self._counts[int(name)] = np.frombuffer(data, "<i8").reshape(-1, 2).astype(np.int64)
-
-    @property
-    def message_counts(self) -> list[tuple[int, Int64[np.ndarray, "exchanges 2"]]]:
-        """First round, and requests and replies as int64 [exchanges, 2], of every ``evaluation.every`` rounds."""
-        return [(block * self._every, counts) for block, counts in sorted(self._counts.items())]
-
-
-def _readable(exchange: Exchange, reply: bytes) -> bool:
-    try:
-        exchange.reply.decode(reply)
-    except WireError:
-        return False
-    return True
-
-
-@partial(jit, static_argnums=0)
-def _asked_of(exchange: Exchange, state: PyTree) -> Any:
-    return exchange.ask(state)
-
-
-@partial(jit, static_argnums=0)
-def _tell(exchange: Exchange, state: PyTree, replies: PyTree, arrived: Any) -> Any:
-    return exchange.tell(state, replies, arrived)

@@ -1,39 +1,31 @@
 """The terms that platforms and their coordinator agree on before the first round, and the steps that follow from them.
 
 The terms are one configuration file. A coordinator asks every platform for its :attr:`Terms.fingerprint`, and refuses
-platforms with another one. A step is a function of the protocol, computed with NumPy where runs of the protocol are
-(:mod:`fedrank.slates.sums.stays`), else compiled by JAX; requests are decoded from bytes.
+platforms with another one. Steps are those of :mod:`fedrank.slates.sums`, computed with NumPy; requests are decoded
+from bytes.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32
 
-from fedrank.core.arrays import AnyArray, PyTree
+from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, WireError
-from fedrank.core.lazy import jit, jnp, require_jax
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.protocol import Exchange, Party
 from fedrank.core.rng import INIT, WORLD
-from fedrank.core.streams import AnyKey, fold, run_words, wrap_keys
+from fedrank.core.streams import AnyKey, fold, run_words
 from fedrank.engine.config import RunConfig
 from fedrank.slates.build import PLATFORMS, experiment_of
 from fedrank.slates.config import SlatesRun
-from fedrank.slates.fedslate import FedSlate
-from fedrank.slates.fedslate.platform import finish_round, next_view, remember, transition_of
-from fedrank.slates.fedslate.settings import Slates
-from fedrank.slates.fedslate.state import PlatformState
 from fedrank.slates.sums.stays import plays_stays
-from fedrank.slates.world.satisfaction import Turn
 
 #: Path of requests to a platform: ``/v1/exchange/<round>/<index of the exchange in the protocol>``.
 EXCHANGE_PATH = "/v1/exchange/"
@@ -50,44 +42,32 @@ class Terms:
         protocol: The protocol.
 
     Raises:
-        ConfigError: The configuration has no platforms that exchange anything.
-        MissingExtraError: The protocol needs JAX, which is not installed.
+        ConfigError: The configuration has no platforms that serve by themselves, or they take JAX.
     """
 
     config: SlatesRun
-    protocol: Any  # FedSlate or SummedSlates: what they have in common is what a platform's process needs
+    protocol: Any  # SummedSlates of a learner that plays with NumPy
 
     @classmethod
     def of(cls, config: RunConfig) -> Terms:
         """The terms of a configuration, resolved or not; errors as the class."""
-        if not isinstance(config, SlatesRun):
-            raise ConfigError(f"protocol {config.protocol!r} has no platforms that share users. Take vertical-slate.")
-        if config.played.silent:
+        filled = config.resolved() if isinstance(config, SlatesRun) and config.played.plans else None
+        protocol = None if filled is None else experiment_of(filled).protocol
+        if filled is None or not plays_stays(protocol):
             raise ConfigError(
-                f"protocol {config.protocol!r}: its platforms tell each other nothing, so that there is nothing to "
-                "coordinate. Take vertical-slate or planned-slates."
+                f"protocol {config.protocol!r} with these settings has no platforms to serve: they would ask each "
+                "other in every round, or take JAX. Take planned-slates, and users who choose by a multinomial."
             )
-        filled = config.resolved()
-        terms = cls(filled, experiment_of(filled).protocol)
-        if not terms.native:
-            require_jax(f"Platforms of {config.protocol} with these settings")
-        return terms
+        return cls(filled, protocol)
 
     @cached_property
     def fingerprint(self) -> str:
         """Hash of protocol and settings: 16 hexadecimal digits."""
         return hashlib.sha256(repr((self.protocol.name, self.protocol)).encode()).hexdigest()[:16]
 
-    @cached_property
-    def native(self) -> bool:
-        """True if steps are computed with NumPy, else by JAX."""
-        return plays_stays(self.protocol)
-
     def compute(self, step: Callable[..., Any], *arguments: Any) -> Any:
-        """The value of a step, a function whose first argument is hashable and whose others are arrays."""
-        if not self.native:
-            return _compiled(step)(*arguments)
-        with np.errstate(over="ignore", invalid="ignore"):  # numbers that are not finite are refused, not warned about
+        """The value of a step; numbers that are not finite are refused elsewhere, and not warned about."""
+        with np.errstate(over="ignore", invalid="ignore"):
             return step(*arguments)
 
     @cached_property
@@ -106,11 +86,6 @@ class Terms:
         return self.protocol.world.platforms
 
     @property
-    def plans(self) -> bool:
-        """True if platforms serve by themselves: nothing crosses but sums and models, a few times."""
-        return self.protocol.plans
-
-    @property
     def names(self) -> tuple[str, ...]:
         """Name of each exchange, with the number of the platform where it is with one only."""
         return tuple(
@@ -121,8 +96,7 @@ class Terms:
     # -- randomness ------------------------------------------------------------------------------------------------
 
     def _key(self, seed: int) -> AnyKey:
-        words = run_words([seed])[0]
-        return words if self.native else wrap_keys(words)
+        return run_words([seed])[0]
 
     @cached_property
     def run_key(self) -> AnyKey:
@@ -181,10 +155,6 @@ class Terms:
         return fold(self.run_key, WORLD) if number is None else self._party_key(number, WORLD)
 
 
-#: A step compiled by JAX, once.
-_compiled = functools.cache(partial(jit, static_argnums=0))
-
-
 def _first_state(protocol: Any, key: Any) -> Any:
     return protocol.init(key)
 
@@ -238,29 +208,3 @@ def respond(exchange: Exchange, request: PyTree, own: PyTree, draws: PyTree) -> 
     """The state of a platform after an exchange, and its reply."""
     party, reply = exchange.respond(request, Party(None, own), draws)
     return party.own, reply
-
-
-@partial(jit, static_argnums=0)
-def own_values(protocol: FedSlate, own: PlatformState) -> Float32[AnyArray, " candidates"]:
-    """Q-values of the candidates by the platform's own network, float32 [N]."""
-    return protocol.learner.values(own)
-
-
-@partial(jit, static_argnums=0)
-def finish(s: Slates, own: PlatformState, turn: Turn, number: Any) -> tuple[PlatformState, Any]:
-    """End a round; whether the user has left is not known before the next visit. Returns state and transition."""
-    return finish_round(s, own, turn, number, jnp.bool_(False))
-
-
-@partial(jit, static_argnums=0)
-def left(
-    s: Slates, own: PlatformState, chose: Any, turn: Turn, observed: Any, documents: Any, over: Any
-) -> tuple[PlatformState, Any]:
-    """Start the next visit: update the platform's view, and complete the transition of the round before.
-
-    The view of that round was computed with the choice model of that time, ``chose``. ``over`` says that the user of
-    that round has left. Returns state and transition.
-    """
-    row = transition_of(s, own, turn, over)
-    view = next_view(s, own._replace(choice=chose), turn, observed, documents, over)
-    return remember(s, own, row, own.rounds - 1)._replace(view=view), row

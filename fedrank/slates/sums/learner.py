@@ -70,18 +70,21 @@ def clip_of(counts: Float[Array, " bins"], middle: float) -> Float[Array, ""]:
 
 
 def next_taste(
-    taste: Float[AnyArray, "*#users"], uniform: Float[AnyArray, "*#users 2"], hold: float
+    taste: Float[AnyArray, "*#users"], uniform: Float[AnyArray, "*#users 2"], hold: float, d: int = 1
 ) -> Float[AnyArray, "*#users"]:
     """The taste of the next slate.
 
     Args:
-        taste: +1: the items of the highest feature; −1: those of the lowest; 0: a user has just come.
+        taste: +j: the items with the highest value of the j-th of d features; −j: those with the lowest; 0: a user has
+            just come.
         uniform: Two numbers uniform in [0, 1).
         hold: Probability of drawing another taste.
+        d: Number of features.
     """
     xp = module_of(taste, uniform)
     draws = (uniform[..., 0] < hold) | (taste == 0.0)
-    return xp.where(draws, xp.where(uniform[..., 1] < 0.5, xp.float32(1), xp.float32(-1)), taste)
+    number = xp.floor(uniform[..., 1] * np.float32(2 * d))
+    return xp.where(draws, (1 + number // 2) * (1 - 2 * (number % 2)), taste).astype(xp.float32)
 
 
 def taste_slate(
@@ -365,17 +368,26 @@ class SumLearner(SlateLearner):
     def best(self, own, values):
         """The slate of the highest expected value, by the users' own choice model."""
         nothing = module_of(values).zeros_like(values[..., 0])
-        if values.shape[-1] > self.world.candidates:
+        if values.shape[-1] > own.view.documents.shape[-1]:
             values, nothing = values[..., :-1], values[..., -1]
         return best_slate(self.world.choice, self.world.appeal(own.view.documents), values, self.world.slate, nothing)
 
     # -- the same for all --------------------------------------------------------------------------------------------
 
+    def features_of(
+        self, documents: Float[Array, "*#users candidates"]
+    ) -> Float[Array, "*#users candidates *features"]:
+        """Features of candidates as a platform has them, of the world's documents; by default the documents."""
+        return documents
+
+    def item_of(self, own: PlatformState, places: Int[Array, "*#users"]) -> Float[Array, "*#users *features"]:
+        """Features, in [−1, 1], of the candidates at places."""
+        return item_feature(take(own.view.documents, places[..., None])[..., 0])
+
     def clicked_feature(self, own: PlatformState, turn: Turn) -> Float[Array, "*#users"]:
         """The feature of what was clicked, 0 for nothing; without feedback, what is expected by the choice model."""
         xp, documents = module_of(own.view.documents, own.slate), own.view.documents
-        item = item_feature(take(documents, xp.maximum(turn.item, 0)[..., None])[..., 0])
-        clicked = xp.where(turn.item >= 0, item, xp.float32(0))
+        clicked = xp.where(turn.item >= 0, self.item_of(own, xp.maximum(turn.item, 0)), xp.float32(0))
         return xp.where(own.feedback, clicked, expected_item(self.world, take(documents, own.slate)))
 
     @override
@@ -386,7 +398,7 @@ class SumLearner(SlateLearner):
         def full(value: float, *axes: int, kind: Any = np.float32) -> Any:
             return xp.full((*number.shape, *axes), value, kind)
 
-        documents, left = full(0, world.candidates), full(world.rounds_per_episode, kind=np.int32)
+        documents, left = self.features_of(full(0, world.candidates)), full(world.rounds_per_episode, kind=np.int32)
         known, learnt = (_of_each(tree, number) for tree in (self.first_known(), self.first_learnt()))
         return PlatformState(
             number=number,
@@ -407,12 +419,12 @@ class SumLearner(SlateLearner):
         xp = module_of(observed)
         left = xp.full(observed.shape, self.world.rounds_per_episode, xp.int32)
         known = _of_each(self.first_known(), observed)
-        return View(observed, documents, left, xp.zeros(observed.shape, xp.float32), known)
+        return View(observed, self.features_of(documents), left, xp.zeros(observed.shape, xp.float32), known)
 
     @override
     def next_view(self, own, turn, observed, documents, over):
         view: View = own.view
-        after = View(observed, documents, view.left - 1, view.taste, self.known_after(own, turn))
+        after = View(observed, self.features_of(documents), view.left - 1, view.taste, self.known_after(own, turn))
         if over is False:
             return after
         fresh = self.first_view(own, observed, documents)
@@ -423,6 +435,15 @@ class SumLearner(SlateLearner):
         del number
         return self.add_round(own, turn, over)._replace(learnt=self.learnt_after(own))
 
+    def round_part(self, own: PlatformState, turn: Turn) -> Float[Array, "*#users statistics"]:
+        """Contribution of a round to the sum of a user's stay; arguments as of :meth:`add_round`."""
+        xp = module_of(own.stay, turn.item)
+        told = own.feedback & (turn.item >= 0)
+        item = self.item_of(own, xp.maximum(turn.item, 0))
+        more = self.contribution(own, item, xp.where(told, turn.engagement, xp.float32(1)))
+        without = xp.where(own.feedback[..., None], self.without_click(), self.without_feedback(own))
+        return xp.where(told[..., None], more, without)
+
     def add_round(self, own: PlatformState, turn: Turn, over: Bool[AnyArray, "*#users"]) -> PlatformState:
         """The state with a round added to the user's stay, and after the last to the sums.
 
@@ -431,12 +452,7 @@ class SumLearner(SlateLearner):
             turn: The outcome of its slate.
             over: Whether the user has left.
         """
-        xp = module_of(own.stay, turn.item)
-        told = own.feedback & (turn.item >= 0)
-        item = item_feature(take(own.view.documents, xp.maximum(turn.item, 0)[..., None])[..., 0])
-        more = self.contribution(own, item, xp.where(told, turn.engagement, xp.float32(1)))
-        without = xp.where(own.feedback[..., None], self.without_click(), self.without_feedback(own))
-        stay = own.stay + xp.where(told[..., None], more, without)
+        xp, stay = module_of(own.stay, turn.item), own.stay + self.round_part(own, turn)
         bounding = own.rounds <= self.bound_round
         counts = over & ~bounding & (own.rounds <= self.release_rounds[-1])
         norms = own.norms

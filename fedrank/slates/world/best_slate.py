@@ -55,8 +55,14 @@ _PASSES = 4
 
 def largest(values: Float[AnyArray, "*lists candidates"], n: int) -> Int[AnyArray, "*lists slots"]:
     """Indices of the ``n`` largest values, largest first; of equals, the first."""
-    if isinstance(values, np.ndarray):
+    if isinstance(values, np.ndarray) and (n > _PASSES or not np.isfinite(values).all()):
         return np.argsort(-values, axis=-1, stable=True)[..., :n].astype(np.int32)
+    if isinstance(values, np.ndarray):
+        left, places = np.array(values), []
+        for _ in range(n):
+            places.append(left.argmax(axis=-1))
+            np.put_along_axis(left, places[-1][..., None], -np.inf, axis=-1)
+        return np.stack(places, axis=-1).astype(np.int32)
     if n > _PASSES:
         return jax.lax.top_k(values, n)[1].astype(jnp.int32)
     picks, free = [], jnp.ones(values.shape, bool)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import abc
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from fedrank.core.registry import Registry
 from fedrank.core.streams import fold_words, split, stream, uniforms, wrap_keys
 from fedrank.slates.world.best_slate import best_slate, largest
 from fedrank.slates.world.choice import Multinomial, Proportional
-from fedrank.slates.world.satisfaction import NEUTRAL, Satisfaction, Scene, Turn
+from fedrank.slates.world.satisfaction import NEUTRAL, RoundDraws, Satisfaction, Scene, Turn
 
 
 class Policy(abc.ABC):
@@ -162,22 +162,24 @@ def play(world: Satisfaction, policy: Policy, keys: Key[Array, " episodes"] | St
         keys: Typed JAX keys [episodes], or the keys that are made of each.
     """
     seen = jax.vmap(lambda key: rollout(world, policy, key))(keys)
-    return _played(world, seen.engagement, seen.kaleness, seen.satisfaction)
+    return _summarise(world, seen.engagement, seen.kaleness, seen.satisfaction)
 
 
-def play_together(world: Satisfaction, policy: Policy, keys: StayKeys) -> Played:
+def play_together(world: Satisfaction, policy: Policy, keys: StayKeys, draws: Sequence[RoundDraws] = ()) -> Played:
     """As :func:`play`, with NumPy: all users of all runs at once, round by round.
 
     Args:
         world: The world.
         policy: Fills the slates; one of :func:`plays_together`.
         keys: Of the users, [*runs, episodes].
+        draws: What :func:`draws_of` makes of the keys, where several policies are played.
     """
     memory, scene = policy.begin(), world.first(world.draw(keys.first))
+    draws = draws or draws_of(world, keys)
     seen = []
     for number in range(world.rounds_per_episode):
         slates = policy.act(memory, scene, keys.policy[..., number, :])
-        after, turns, _ = world.round(scene, slates, world.draw(keys.world[..., number, :]))
+        after, turns, _ = world.round(scene, slates, draws[number])
         clicked = take(scene.documents, np.maximum(turns.item, 0)[..., None])[..., 0]
         kaleness = np.where(turns.item >= 0, clicked, np.float32(np.nan))
         seen.append((turns.engagement, kaleness, world.satisfaction(scene.user.exposure)))
@@ -185,7 +187,12 @@ def play_together(world: Satisfaction, policy: Policy, keys: StayKeys) -> Played
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of rounds without a click
         runs = keys.first.ndim - 2
-        return _played(world, *(np.stack(each, axis=runs + 1) for each in zip(*seen, strict=True)), runs=runs)
+        return _summarise(world, *(np.stack(each, axis=runs + 1) for each in zip(*seen, strict=True)), runs=runs)
+
+
+def draws_of(world: Satisfaction, keys: StayKeys) -> list[RoundDraws]:
+    """The random numbers of each round of users' stays, with NumPy."""
+    return [world.draw(keys.world[..., number, :]) for number in range(world.rounds_per_episode)]
 
 
 def plays_together(world: Satisfaction) -> bool:
@@ -193,7 +200,7 @@ def plays_together(world: Satisfaction) -> bool:
     return type(world) is Satisfaction and type(world.choice) in (Multinomial, Proportional)
 
 
-def _played(world: Satisfaction, engagement: Any, kaleness: Any, satisfaction: Any, runs: int = 0) -> Played:
+def _summarise(world: Satisfaction, engagement: Any, kaleness: Any, satisfaction: Any, runs: int = 0) -> Played:
     """Outcome of users, [*runs, episodes, rounds, ...]; ``runs`` is the number of axes of runs."""
     xp = module_of(engagement)
     kale = xp.nanmean(1.0 - world.chocolate(kaleness), axis=runs)
@@ -325,7 +332,7 @@ class Copying(Policy):
     def act(self, memory, scene, key) -> Int[Array, "*#users platforms slots"]:
         slates = self.policy.act(memory, scene, key)
         if isinstance(slates, np.ndarray):
-            return self._copied(memory, scene, key, slates) if self.on else slates
+            return self._copy_source(memory, scene, key, slates) if self.on else slates
         if self.world.shared_candidates:
             return jnp.where(self.on, jnp.broadcast_to(slates[self.source], slates.shape), slates)
 
@@ -335,7 +342,7 @@ class Copying(Policy):
 
         return jax.lax.cond(self.on, lambda: jax.vmap(in_place_of)(scene.documents), lambda: slates)
 
-    def _copied(self, memory, scene, key, slates):
+    def _copy_source(self, memory, scene, key, slates):
         """Slates of the source from each platform's candidates, with NumPy."""
         if self.world.shared_candidates:
             return np.broadcast_to(slates[..., [self.source], :], slates.shape)

@@ -174,6 +174,7 @@ class Satisfaction:
             and more strongly.
         fresh: Platforms see the satisfaction as it is when the round begins, each with separate noise. If False, what
             each saw right after its own tick, so that those who act early see a stale value, as in FedSlate's code.
+        features: d: by how many features platforms know an item, see :meth:`item_features`.
 
     Raises:
         ConfigError: A setting is out of range, the slate is longer than the list of candidates, or the time budget is
@@ -199,9 +200,10 @@ class Satisfaction:
     fresh: bool = True
     sensitivities: tuple[float, ...] = ()
     drift: float = 0.0
+    features: int = 1
 
     def __post_init__(self):
-        for name in ("candidates", "slate", "platforms"):
+        for name in ("candidates", "slate", "platforms", "features"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"A world needs {name} of at least 1, got {getattr(self, name)}.")
         if self.candidates > MAX_CANDIDATES:
@@ -252,6 +254,23 @@ class Satisfaction:
         ``"recsim-code"``, where a high kaleness is chocolate, away from it.
         """
         return 1.0 - kaleness
+
+    def item_features(
+        self, kaleness: Float[np.ndarray, "*shape candidates"]
+    ) -> Float[np.ndarray, "*shape candidates features"]:
+        """The d features by which platforms know candidates: 2 · kaleness − 1, turned among d − 1 that say nothing.
+
+        Those are uniform in [−1, 1] as well, and follow from the bits of the kaleness, so that an item is the same
+        wherever it comes up. A rotation that all worlds of d features share hides the direction that matters.
+        """
+        found: list[Any] = [2.0 * kaleness - 1.0]
+        bits = np.ascontiguousarray(kaleness, np.float32).view(np.uint32)
+        for place in range(1, self.features):
+            mixed = (bits ^ np.uint32(0x9E3779B9 * place & 0xFFFFFFFF)) * np.uint32(0x85EBCA6B)
+            mixed = (mixed ^ (mixed >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+            found.append(2.0 * to_uniform(mixed ^ (mixed >> np.uint32(16)), np) - 1.0)
+        turned = np.linalg.qr(np.random.default_rng(self.features).standard_normal((self.features,) * 2))[0]
+        return np.stack(found, axis=-1) @ turned.T.astype(np.float32)
 
     @property
     def even(self) -> bool:

@@ -10,7 +10,6 @@ from fedrank.deploy.flower.messages import Answer, Question
 from fedrank.deploy.flower.rounds import Holders
 from fedrank.deploy.hub.audit import Replayed, write_model
 from fedrank.deploy.platforms.client import Visited
-from fedrank.deploy.platforms.rounds import RoundSeen
 from fedrank.deploy.terms import Terms
 from fedrank.ranking.on_device.messages import Request
 from fedrank.ranking.on_device.scores import portable_scores
@@ -42,8 +41,7 @@ WRONG = {
     "parties of a node are numbers": lambda: Holders().introduce(1, WHOM),
     "a replayed model is a vector": lambda: Replayed(1, 1, 0, FEATURES, 0, 0, None),
     "a model's file holds a vector": lambda: write_model("nowhere", FEATURES, "nowhere.json"),
-    "each platform took part or not": lambda: RoundSeen(0, SILOS, None),
-    "one engagement a platform": lambda: Visited(0, [[0], [1]], FEATURES, False),
+    "one engagement a platform": lambda: Visited(0, 0, [[0], [1]], FEATURES, False),
 }
 
 

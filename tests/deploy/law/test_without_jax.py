@@ -29,18 +29,16 @@ settings = {"protocol": "planned-slates", "rounds": rounds, "seed": 5, "world": 
 agreed = Terms.of(from_dict({**settings, "slates": {"explorers": explorers, "hold": 0.5}}))
 folder, models = Path(tempfile.mkdtemp()), []
 platforms = {index: platform_in(folder, agreed, index) for index in range(2)}
-for platform in platforms.values():
-    platform.warm()
 
-def before(number):
-    if number == stay * explorers and not models:
+def before(users):
+    if users == explorers and not models:
         peers = [Direct(platforms, index) for index in range(2)]
         with coordinator_in(folder, agreed, peers) as coordinator:
             coordinator.run()
         models.append(coordinator.state.model)
 
 clients = [Application(platforms, index, None, before) for index in range(2)]
-earned = [one.engagement for one in visits(agreed, clients, rounds, seeded=True)]
+earned = [one.engagement for one in visits(agreed, clients, rounds // stay, seeded=True)]
 state, _, seen = simulated(agreed, rounds)
 np.testing.assert_allclose(models[0], state.model, rtol=1e-5)
 np.testing.assert_allclose(earned, seen["world"]["engagement"][:, 0], rtol=1e-5)
@@ -116,15 +114,19 @@ def test_a_hub_learns(tmp_path):
     assert json.loads(replayed.stdout)["rounds"] == 2
 
 
-def test_what_needs_jax_says_so_before_anything_is_made(tmp_path):
-    (tmp_path / "run.toml").write_text('protocol = "vertical-slate"\n', encoding="utf-8")
+def test_what_needs_jax_says_so(tmp_path):
     on_flower = FLOWER.replace("bandit-fedavg", "foltr-pdgd").replace('"silos-rows": 120, ', "")
+    done = run_without(BLOCKED, tmp_path, program=on_flower)
+    assert done.returncode == 1 and "fedrank[jax]" in done.stderr
+
+
+def test_platforms_that_would_need_it_are_refused_before_anything_is_made(tmp_path):
+    (tmp_path / "run.toml").write_text('protocol = "vertical-slate"\n', encoding="utf-8")
     files = ["--config", "run.toml"]
     commands = [
         ["slates", "serve", "a", "--index", "0", *files],
         ["slates", "coordinate", "c", "--platform", "a", *files],
     ]
-    done = run_without(BLOCKED, tmp_path, program=on_flower)
-    for status, said in [*call_without(BLOCKED, tmp_path, commands), (done.returncode, done.stderr)]:
-        assert status == 1 and "fedrank[jax]" in said, said
+    for status, said in call_without(BLOCKED, tmp_path, commands):
+        assert status == 1 and "planned-slates" in said, said
         assert not (tmp_path / "a").exists() and not (tmp_path / "c").exists()

@@ -1,0 +1,309 @@
+"""Sessions of a platform: a simulator's numbers one after the other, anybody's in any order, whoever is killed when."""
+
+import threading
+
+import numpy as np
+import pytest
+from planning_worlds import Application, Direct, coordinator_in, explore, platform_in, question, simulated
+
+from fedrank.core.errors import ConfigError, RunError
+from fedrank.deploy.platforms.client import PlatformClient, visits
+from fedrank.deploy.platforms.folder import PlatformFolder
+from fedrank.deploy.platforms.planning_platform import PlanningPlatform
+from fedrank.deploy.platforms.service import ListenAt, ledger_of, platform_servers
+from fedrank.deploy.platforms.terms import NotYetError, RefusedError, Terms
+from fedrank.engine.settings import from_dict
+
+ROUNDS, STAY, EXPLORERS = 16, 4, 2
+LAST = STAY * EXPLORERS - 1
+SHOW, RELEASE, PLAN = range(3)
+SETTINGS = {
+    "protocol": "planned-slates",
+    "rounds": ROUNDS,
+    "seed": 5,
+    "world": {"preset": "tension", "candidates": 4, "slate": 2, "time_budget": 2 * STAY},
+    "slates": {"explorers": EXPLORERS, "hold": 0.5},
+    "evaluation": {"every": 5},
+}
+FOUR = [0.1, 0.9, 0.5, 0.3]
+WEIGHTS = np.array([1.0, 0.5, 0.1, 0.1], np.float32)
+
+
+@pytest.fixture(scope="module")
+def agreed():
+    return Terms.of(from_dict(SETTINGS))
+
+
+@pytest.mark.parametrize("how", ["whole", "killed at every call, replies lost"])
+def test_one_after_the_other_they_are_a_simulators(tmp_path, agreed, how):
+    more, lost = {}, lambda attempt: False
+    if how != "whole":
+        more, lost = {"reborn": lambda index: platform_in(tmp_path, agreed, index)}, lambda attempt: attempt % 2
+    holder = {index: platform_in(tmp_path, agreed, index) for index in range(2)}
+    peers, told = [Direct(holder, index, lost) for index in range(2)], []
+
+    def before(users):
+        if users == EXPLORERS and not told:
+            told.append(None)
+            with coordinator_in(tmp_path, agreed, peers) as coordinator:
+                coordinator.run()
+            told[0] = coordinator
+
+    clients = [Application(holder, index, before=before, **more) for index in range(2)]
+    rounds = list(visits(agreed, clients, ROUNDS // STAY, seeded=True))
+    state, own, seen = simulated(agreed, ROUNDS)
+    np.testing.assert_array_equal(told[0].state.model, state.model)
+    np.testing.assert_array_equal([one.engagement for one in rounds], seen["world"]["engagement"][:, 0])
+    for index in range(2):
+        np.testing.assert_array_equal(holder[index]._own.sums, own.sums[index])
+        np.testing.assert_array_equal(holder[index]._own.learnt.table, own.learnt.table[index])
+    for peer in peers:  # a repeated request was answered with the same bytes
+        assert all(len({reply for at, reply in peer.attempts if at == place}) <= 1 for place in (RELEASE, PLAN))
+    ledger = ledger_of(coordinator_in(tmp_path, agreed, peers))
+    # Five sums of four bytes of each, and two who have done so; both are told four weights. A byte begins a message.
+    assert ledger.bytes_from("parties") == 2 * (1 + 20 + 1) and ledger.bytes_from("server") == 2 * (1 + 4 + 1 + 16)
+
+
+def test_who_alternate_are_stays_of_their_own(tmp_path, agreed):
+    """Two users by turns add what they add one after the other; seeds follow who came first."""
+    apart, mixed = platform_in(_in(tmp_path, "a"), agreed), platform_in(_in(tmp_path, "b"), agreed)
+    for name in "xy":
+        apart.begin(name), mixed.begin(name)
+    for platform, order in (
+        (apart, [(r, n) for n in "xy" for r in range(3)]),
+        (mixed, [(r, n) for r in range(3) for n in "xy"]),
+    ):
+        for number, name in order:
+            platform.slate(name, [FOUR[(number + i) % 4] for i in range(4)], observed=0.5)
+            platform.outcome(name, number % 2, 5.0 + number)
+        platform.end("x"), platform.end("y")
+    np.testing.assert_array_equal(apart._own.sums, mixed._own.sums)
+    assert np.any(apart._own.sums) and mixed.stays == 2
+
+
+def _in(folder, name):
+    (folder / name).mkdir()
+    return folder / name
+
+
+def test_candidates_are_any_number_by_features_or_by_id(tmp_path, agreed):
+    platform = platform_in(tmp_path, agreed)
+    values = np.random.default_rng(0).random(1000)
+    platform.register({f"é{i}": value for i, value in enumerate(values)})
+    platform.begin("s")
+    shown = platform.slate("s", values.tolist())
+    again = platform_in(tmp_path, agreed)  # after a restart
+    assert again.slate("s", values.tolist()) == shown == again.slate("s", items=[f"é{i}" for i in range(1000)])
+    assert sorted(values[shown]) in (sorted(values)[:2], sorted(values)[-2:]), "of one taste"
+    assert len(again.slate("s", [0.5, 0.1])) == 2 and again.state()["items"] == 1000
+
+
+def test_no_engagement_is_a_value_and_an_outcome_counts_once(tmp_path, agreed):
+    platform = platform_in(tmp_path, agreed)
+    platform.begin("s")
+    platform.slate("s", FOUR)
+    platform.outcome("s", 0, 0.0)
+    stay = platform._sessions["s"].stay.copy()
+    platform.outcome("s", 0, 0.0)
+    np.testing.assert_array_equal(platform._sessions["s"].stay, stay)
+    assert np.isfinite(stay).all() and np.any(stay)
+    with pytest.raises(RefusedError, match="out-of-order"):
+        platform.outcome("s", 1, 3.0)
+
+
+def test_a_stay_ends_by_word_by_silence_or_when_it_is_whole_and_counts_once(tmp_path, agreed):
+    platform = platform_in(tmp_path, agreed)
+    explore(platform, 1)
+    whole = np.asarray(platform._own.sums)
+    longer = platform_in(_in(tmp_path, "longer"), agreed)
+    explore(longer, 1, rounds=STAY + 3)
+    np.testing.assert_array_equal(longer._own.sums[0], whole[0])
+    assert longer.stays == 1
+    silent = platform_in(_in(tmp_path, "silent"), agreed)
+    silent.begin("s", now=100.0)
+    for number in range(2):
+        silent.slate("s", FOUR, observed=0.6, now=100.0)
+        silent.outcome("s", 0, 20.0, now=100.0)
+        assert silent.stays == 0, number
+    silent.begin("t", now=100.0 + silent.silence + 2)
+    assert silent.stays == 1 and "s" not in silent._sessions and np.any(silent._own.sums)
+    silent.end("t")
+    assert silent.cut_short == 1, "no round is too few"
+
+
+def test_half_a_stay_counts_as_if_it_had_gone_on(tmp_path):
+    """Twice the same two rounds are one whole stay twice as long, where the past is nothing: fade and trace are 0."""
+    given = {**SETTINGS, "slates": {"explorers": 1, "observed": False, "differ": False}, "sharing": {"clip": 1e4}}
+    agreed = Terms.of(from_dict(given))
+    half = platform_in(tmp_path, agreed)
+    half.begin("s")
+    half.slate("s", FOUR)
+    half.outcome("s", 0, 20.0)
+    one = half._sessions["s"].stay.copy()
+    half.end("s")
+    np.testing.assert_allclose(half._own.sums, STAY * one / 1e4 * 2**14, atol=1)
+
+
+def test_noise_is_drawn_once_whatever_is_lost(tmp_path):
+    private = Terms.of(from_dict({**SETTINGS, "sharing": {"epsilon": 1.0}}))
+    platform, body = platform_in(tmp_path, private, seeded=False), question(private, RELEASE, round=LAST)
+    with pytest.raises(NotYetError):
+        platform.answer(LAST, RELEASE, body)
+    explore(platform, EXPLORERS)
+    first = platform.answer(LAST, RELEASE, body)
+    assert platform_in(tmp_path, private, seeded=False).answer(LAST, RELEASE, body) == first, "and after a kill"
+    other = platform_in(_in(tmp_path, "other"), private, seeded=False)
+    explore(other, EXPLORERS)
+    assert other.answer(LAST, RELEASE, body) != first, "another's noise is another"
+
+
+def test_without_a_plan_slates_explore_on_and_with_it_they_are_its(tmp_path, agreed):
+    platform = platform_in(tmp_path, agreed)
+    explore(platform, EXPLORERS)
+    sums = np.asarray(platform._own.sums)
+    platform.begin("s")
+    assert sorted(platform.slate("s", FOUR)) in ([0, 3], [1, 2]), "of one taste"
+    platform.outcome("s", 0, 20.0)
+    platform.end("s")
+    np.testing.assert_array_equal(platform._own.sums, sums)
+    platform.answer(LAST, PLAN, question(agreed, PLAN, weights=WEIGHTS))
+    platform.begin("t")
+    assert platform.has_planned and len(platform.slate("t", np.linspace(0, 1, 50))) == 2
+
+
+def test_what_was_not_agreed_is_refused_with_what_was(tmp_path, agreed):
+    platform = platform_in(tmp_path, agreed)
+    platform.begin("s")
+    for call, why, words in (
+        (lambda: platform.slate("nobody", FOUR), "not-found", "session"),
+        (lambda: platform.slate("s"), "malformed", "candidates or items"),
+        (lambda: platform.slate("s", [0.1]), "malformed", "2 to"),
+        (lambda: platform.slate("s", [[0.1, 0.2]] * 3), "malformed", "1 finite"),
+        (lambda: platform.slate("s", [0.1, np.nan]), "out-of-range", "finite"),
+        (lambda: platform.slate("s", items=["a", "b"]), "not-found", "registered"),
+        (lambda: platform.slate("s", FOUR, observed=np.inf), "out-of-range", "finite"),
+        (lambda: platform.outcome("s", 0, 1.0), "out-of-order", "slate"),
+        (lambda: platform.outcome("s", 2, 1.0), "out-of-range", "0..1"),
+        (lambda: platform.outcome("s", 0, -1.0), "out-of-range", "at least 0"),
+        (lambda: platform.outcome("s", None, 1.0), "out-of-range", "slot"),
+        (lambda: platform.begin(""), "malformed", "characters"),
+        (lambda: platform.register({"": 0.5}), "malformed", "characters"),
+    ):
+        with pytest.raises(RefusedError, match=why) as refused:
+            call()
+        assert words in refused.value.more["expected"]
+    release = question(agreed, RELEASE, round=LAST)
+    for number, place, body, why in (
+        (LAST, SHOW, release, "not-found"),
+        (LAST, RELEASE, release[:-1], "malformed"),
+        (LAST - 1, RELEASE, question(agreed, RELEASE, round=LAST - 1), "not-due"),
+        (LAST, RELEASE, question(agreed, RELEASE, round=LAST - 1), "out-of-range"),
+    ):
+        with pytest.raises(RefusedError, match=why):
+            platform.answer(number, place, body)
+    explore(platform, EXPLORERS)
+    with pytest.raises(RefusedError, match="not-finite"):
+        platform.answer(LAST, PLAN, question(agreed, PLAN, weights=np.full(4, 3e38, np.float32)))
+    with pytest.raises(RunError, match=r"0\.\.1"):
+        PlanningPlatform(agreed, 2, platform._store)
+    for protocol in ("slateq", "vertical-slate", "foltr-es"):
+        with pytest.raises(ConfigError):
+            Terms.of(from_dict({"protocol": protocol}))
+
+
+def test_a_platform_that_does_not_come_is_left_out_and_told_later(tmp_path):
+    both = Terms.of(from_dict({**SETTINGS, "slates": {**SETTINGS["slates"], "feedback": "all"}}))
+    holder = {0: platform_in(tmp_path, both, 0), 1: platform_in(tmp_path, both, 1)}
+    explore(holder[0], EXPLORERS)
+    stop, steps, peers = threading.Event(), [], [Direct(holder, index) for index in range(2)]
+
+    def step(one):
+        steps.append((one.what, one.platform))
+        if one.what == "plan":
+            stop.set()
+
+    with coordinator_in(tmp_path, both, peers, patience=0.1, stop=stop) as coordinator:
+        coordinator.run(step)
+    assert steps == [("sums", 0), ("plan", 0)] and coordinator.heard.tolist() == [True, False]
+    explore(holder[1], EXPLORERS)
+    with coordinator_in(tmp_path, both, peers, patience=0.1) as again:
+        again.run()
+    assert again.done and not again.heard[1] and holder[1].has_planned
+
+
+def test_sums_of_more_users_than_there_were_are_not_heard(tmp_path, agreed):
+    stop, attempts = threading.Event(), []
+    layout = agreed.exchanges[RELEASE].reply
+
+    class Liar(Direct):
+        def exchange(self, number, place, body, patience):
+            attempts.append(place)
+            if len(attempts) == 3:
+                stop.set()
+            return layout.encode(layout.message(np.array([2**14 * EXPLORERS, 2**13, 0, 0, 0], np.int32)))
+
+    with coordinator_in(tmp_path, agreed, [Liar({}, 0), Liar({}, 1)], stop=stop) as coordinator:
+        coordinator.run()
+    assert not coordinator.sums and not coordinator.informed_platforms
+
+
+def test_items_of_several_features_are_served_by_what_the_model_says_of_them(tmp_path):
+    given = {**SETTINGS, "world": {**SETTINGS["world"], "features": 3}}
+    agreed = Terms.of(from_dict(given))
+    platform, rng = platform_in(tmp_path, agreed), np.random.default_rng(3)
+    platform.register({"a": [0.1, 0.2, 0.3]})
+    explored = rng.standard_normal((30, 3))
+    for user in range(EXPLORERS):
+        platform.begin(f"{user}")
+        for _ in range(STAY):
+            platform.slate(f"{user}", explored, observed=0.5)
+            platform.outcome(f"{user}", 0, 10.0)
+    reply = platform.answer(LAST, RELEASE, question(agreed, RELEASE, round=LAST))
+    assert len(agreed.exchanges[RELEASE].reply.decode(reply).sums) == 7 + 3 + 4
+    # The second feature engages, nothing costs, all are chosen alike: the best slate has the highest second features.
+    weights = np.array([1, 0, 0.5, 0, 1, 0, 0, 0, 0, 0, 0, 0], np.float32)
+    platform.answer(LAST, PLAN, question(agreed, PLAN, weights=weights))
+    platform.begin("s")
+    best = np.argsort(-explored[:, 1])[:2]
+    assert sorted(platform.slate("s", explored)) == sorted(best.tolist())
+
+
+def test_over_http_a_team_begins_shows_counts_and_ends(tmp_path, agreed):
+    home, ready, running = PlatformFolder(tmp_path / "p"), threading.Event(), []
+
+    def run():
+        with platform_servers(home, agreed, 0, ListenAt(), seeded=True) as servers:
+            running.append(servers)
+            servers.run(lambda urls: (home.write_urls(dict(coordinator=urls[0], application=urls[1])), ready.set()))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert ready.wait(30)
+    try:
+        client = PlatformClient.of_folder(tmp_path / "p")
+        client.register({"a/b": 0.1, "c d": 0.9, "é": 0.5})
+        client.begin("user/1 é")
+        shown = client.slate("user/1 é", items=["a/b", "c d", "é"], observed=0.4)
+        assert len(shown) == 2 == len(client.slate("user/1 é", candidates=[0.1, 0.9, 0.5, 0.2]))
+        client.outcome("user/1 é", 1, 0.0)
+        assert client.state()["begun"] == 1 == client.state()["here"]
+        with pytest.raises(RunError, match="registered items"):
+            client.slate("user/1 é", items=["no such"] * 3)
+        calls = [{"call": "begin", "session": "z"}, {"call": "slate", "session": "z", "candidates": FOUR}]
+        calls += [
+            {"call": "outcome", "session": "z", "slot": 0, "engagement": 2.0},
+            {"call": "format"},
+            {"call": "end"},
+        ]
+        first, second, third, *wrong = client.batch(calls)
+        assert first == third == {} and len(second["slate"]) == 2
+        assert [one["error"] for one in wrong] == ["not-found", "malformed"]
+        client.end("user/1 é")
+        assert client.state()["here"] == 1
+        for body in (b"[1]", b"{", b'{"now": 1}', b'{"session": "z", "candidates": {}}', b'{"session": 1}', b"{}"):
+            answer = client._client.ask("POST", "/v1/slate", body)
+            assert answer.status == 400 and answer.json()["expected"], body
+        client.close()
+    finally:
+        running[0].stop()
+        thread.join()

@@ -118,11 +118,7 @@ class _Carrier:
 
 
 def _reason(error: BaseException) -> str:
-<<<<<<< HEAD
     """The reason for which an owner could not be asked, from the error of its connection."""
-=======
-    """Reason that an owner could not be asked, from the error of its connection."""
->>>>>>> w-slates
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):

@@ -65,6 +65,10 @@ SILENCE = 1800.0
 _LEAST_STAY = 0.25
 #: Longest id of a session or an item, and most candidates of one slate.
 LONGEST_ID, MOST_CANDIDATES = 200, 100_000
+#: Largest size of a feature where items have several; a single one is in [0, 1].
+LARGEST_FEATURE = 100.0
+#: How far an observation may be outside of [0, 1], in standard deviations of the agreed noise on it.
+_NOISES = 10.0
 #: Calls of an application by name: their arguments in JSON, the first of which must be given, and what these may be.
 CALLS: dict[str, dict[str, tuple[type, ...]]] = {
     "register": {"items": (dict,)},
@@ -276,13 +280,13 @@ class PlanningPlatform:
         """Keep features of items, so that candidates can be named by id; a known id gets the new features.
 
         Args:
-            items: By id, the item's feature, in [0, 1], or its d features.
+            items: By id, the item's feature, in [0, 1], or its d features, up to :data:`LARGEST_FEATURE` in size.
 
         Raises:
             RefusedError: An id is empty or too long, or features are not those that were agreed.
         """
         found = {name: np.asarray(self._rows([one], 1)[0]) for name, one in items.items()}
-        if not all(0 < len(name) <= LONGEST_ID for name in found):
+        if not all(_is_name(name) for name in found):
             raise RefusedError("malformed", expected=f"ids of 1 to {LONGEST_ID} characters")
         self._store.put({f"item/{name}": row.tobytes() for name, row in found.items()})
         self._keep_items(found)
@@ -297,7 +301,7 @@ class PlanningPlatform:
         Raises:
             RefusedError: The name is empty or too long.
         """
-        if not 0 < len(session) <= LONGEST_ID:
+        if not _is_name(session):
             raise RefusedError("malformed", expected=f"the name of a session has 1 to {LONGEST_ID} characters")
         now = time.time() if now is None else now
         self.sweep(now)
@@ -323,7 +327,8 @@ class PlanningPlatform:
             session: Of a user who has come.
             candidates: Features of each item that could be shown.
             items: Ids of registered ones, in place of features.
-            observed: The satisfaction that is observed, in [0, 1]; None: as last time.
+            observed: The satisfaction that is observed, in [0, 1] but for noise: up to ten of its agreed standard
+                deviations beyond; None: as last time.
             now: Seconds since 1970; None: the clock's.
 
         Raises:
@@ -333,9 +338,10 @@ class PlanningPlatform:
         if (candidates is None) == (items is None):
             raise RefusedError("malformed", expected="either candidates or items")
         rows = self._rows(candidates, world.slate) if items is None else self._rows_of(items)
-        if observed is not None and not np.isfinite(observed):
-            raise RefusedError("out-of-range", expected="observed is a finite number")
-        seen = before.observed if observed is None else np.asarray(observed, np.float32)
+        seen = before.observed if observed is None else _as_floats(observed)
+        low, high = 0.0 - _NOISES * world.observation_noise, 1.0 + _NOISES * world.observation_noise
+        if seen.ndim or not low <= seen <= high:
+            raise RefusedError("out-of-range", expected=f"observed is a finite number in [{low:g}, {high:g}]")
         asked = _hash(rows.tobytes() + np.float32(seen).tobytes())
         if before.shown and asked == before.asked:
             return before.places.tolist()
@@ -566,14 +572,12 @@ class PlanningPlatform:
 
     def _rows(self, given: Any, least: int) -> Float32[np.ndarray, "candidates *features"]:
         """Features as they were agreed; errors as of :meth:`slate`."""
-        agreed = f"{least} to {MOST_CANDIDATES:,} items of {self._s.world.features} finite features"
-        try:
-            rows = np.asarray(given, np.float32)
-        except (TypeError, ValueError):
-            raise RefusedError("malformed", expected=agreed) from None
+        low, high = (-LARGEST_FEATURE, LARGEST_FEATURE) if self._shape else (0.0, 1.0)
+        sizes = f"{least} to {MOST_CANDIDATES:,} items of {self._s.world.features}"
+        agreed, rows = f"{sizes} finite features in [{low:g}, {high:g}]", _as_floats(given)
         if rows.shape[1:] != self._shape or rows.ndim < 1 or not least <= len(rows) <= MOST_CANDIDATES:
             raise RefusedError("malformed", expected=agreed)
-        if not np.isfinite(rows).all():
+        if not ((rows >= low) & (rows <= high)).all():
             raise RefusedError("out-of-range", expected=agreed)
         return rows
 
@@ -718,6 +722,20 @@ class PlanningPlatform:
         self._sessions = {name: unpack_tree(data, first) for name, data in self._store.below("session/")}
         rows = {name: np.frombuffer(data, np.float32).reshape(self._shape) for name, data in self._store.below("item/")}
         self._keep_items(rows)
+
+
+def _as_floats(given: Any) -> Float32[np.ndarray, "..."]:
+    """Numbers as they are computed with: infinite where they are too large for that; NaN if they are none."""
+    try:
+        with np.errstate(over="ignore"):
+            return np.asarray(given, np.float32)
+    except (TypeError, ValueError, OverflowError):
+        return np.asarray(np.nan, np.float32)
+
+
+def _is_name(name: str) -> bool:
+    """True for an id that can be kept: not empty, not too long, and text, without half of a surrogate pair."""
+    return 0 < len(name) <= LONGEST_ID and name == name.encode(errors="replace").decode()
 
 
 def _hash(data: bytes) -> int:

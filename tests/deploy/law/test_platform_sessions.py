@@ -188,6 +188,8 @@ def test_what_was_not_agreed_is_refused_with_what_was(tmp_path, agreed):
         (lambda: platform.outcome("s", None, 1.0), "out-of-range", "slot"),
         (lambda: platform.begin(""), "malformed", "characters"),
         (lambda: platform.register({"": 0.5}), "malformed", "characters"),
+        (lambda: platform.begin("\ud800"), "malformed", "characters"),
+        (lambda: platform.register({"\ud800": 0.5}), "malformed", "characters"),
     ):
         with pytest.raises(RefusedError, match=why) as refused:
             call()
@@ -209,6 +211,40 @@ def test_what_was_not_agreed_is_refused_with_what_was(tmp_path, agreed):
     for protocol in ("slateq", "vertical-slate", "foltr-es"):
         with pytest.raises(ConfigError):
             Terms.of(from_dict({"protocol": protocol}))
+
+
+@pytest.mark.parametrize("bad", [1e39, pytest.param(10**400, id="10**400"), -1e39, 1e38, -0.01, 1.01])
+def test_a_number_beyond_what_was_agreed_is_refused_and_costs_no_other_call(tmp_path, bad):
+    quiet = Terms.of(from_dict({**SETTINGS, "world": {**SETTINGS["world"], "observation_noise": 0.0}}))
+    platform = platform_in(tmp_path, quiet)
+    platform.begin("s")
+    calls = [
+        {"call": "slate", "session": "s", "candidates": FOUR, "observed": bad},
+        {"call": "slate", "session": "s", "candidates": [*FOUR, bad]},
+        {"call": "register", "items": {"a": bad}},
+        {"call": "slate", "session": "s", "candidates": FOUR, "observed": 1.0},
+    ]
+    *refused, last = platform.batch(calls)
+    assert all({"error", "expected"} <= answer.keys() for answer in refused)
+    assert len(last["slate"]) == 2 and platform.state()["items"] == 0
+
+
+def test_an_observation_may_be_off_by_ten_standard_deviations_of_its_noise(tmp_path, agreed):
+    platform = platform_in(tmp_path, agreed)  # 0.1
+    platform.begin("s")
+    for observed in (-1.0, 2.0):
+        assert len(platform.slate("s", FOUR, observed=observed)) == 2
+    for observed in (-1.01, 2.01):
+        with pytest.raises(RefusedError, match="out-of-range"):
+            platform.slate("s", FOUR, observed=observed)
+
+
+def test_several_features_are_at_most_a_hundred_in_size(tmp_path):
+    platform = platform_in(tmp_path, Terms.of(from_dict({**SETTINGS, "world": {**SETTINGS["world"], "features": 2}})))
+    platform.register({"a": [100.0, -100.0]})
+    for bad in (101.0, 1e38, 10**400):
+        with pytest.raises(RefusedError):
+            platform.register({"a": [0.0, bad]})
 
 
 def test_a_platform_that_does_not_come_is_left_out_and_told_later(tmp_path):

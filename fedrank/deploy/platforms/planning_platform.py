@@ -345,7 +345,8 @@ class PlanningPlatform:
         asked = _hash(rows.tobytes() + np.float32(seen).tobytes())
         if before.shown and asked == before.asked:
             return before.places.tolist()
-        number = int(before.number) * world.rounds_per_episode + int(before.rounds)
+        # Begins anew after 2³¹ rounds, as the learner counts them in 32 bits.
+        number = (int(before.number) * world.rounds_per_episode + int(before.rounds)) % 2**31
         own = self._seen_by(before, rows, seen)._replace(rounds=np.asarray(number, np.int32))
         learnt, pieces = self._own.learnt, dict[str, bytes]()
         if self.has_planned:

@@ -157,6 +157,16 @@ def test_noise_is_drawn_once_whatever_is_lost(tmp_path):
     assert other.answer(LAST, RELEASE, body) != first, "another's noise is another"
 
 
+@pytest.mark.parametrize("seeded", [True, False])
+def test_slates_are_shown_after_as_many_sessions_as_32_bits_can_count(tmp_path, agreed, seeded):
+    platform = platform_in(tmp_path, agreed, seeded=seeded)
+    platform.begun = 2**31 // STAY
+    explore(platform, 2)
+    assert platform.stays == 2
+    again = platform_in(tmp_path, agreed, seeded=seeded)
+    np.testing.assert_array_equal(again._own.learnt.lists, platform._own.learnt.lists)
+
+
 def test_without_a_plan_slates_explore_on_and_with_it_they_are_its(tmp_path, agreed):
     platform = platform_in(tmp_path, agreed)
     explore(platform, EXPLORERS)

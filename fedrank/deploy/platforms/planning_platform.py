@@ -21,6 +21,9 @@ Every change is committed before it is acknowledged, so that a killed process lo
 of later users counts, and kept: a repeated request is answered with the same bytes. With a secure sum they leave under
 masks alone (:class:`SecretSums`).
 
+A call may be repeated until the next one of its session, a batch may not. Names of sessions that have ended are kept
+for :data:`REMEMBERED` seconds and do not begin again, so that no stay counts twice whatever is repeated.
+
 **Secure sums.** The vector is the kept answer of the exchange, noise included: it is the same in every sum that is
 begun, so that a sum that is begun again tells nothing new. Keys and masks are new in each, and what was kept of an
 earlier one is gone: it can never be unmasked. Within a sum, a step that is asked for again is answered with the same
@@ -43,6 +46,7 @@ from fedrank.core.errors import RunError, SecureSumError
 from fedrank.core.trees import Json
 from fedrank.deploy.platforms.folder import KeyValueStore, pack_tree, unpack_tree
 from fedrank.deploy.platforms.terms import (
+    MOST_CALLS,
     NotYetError,
     RefusedError,
     Terms,
@@ -61,6 +65,8 @@ from fedrank.slates.world.satisfaction import Turn
 
 #: Seconds without a word after which a stay has ended, unless told otherwise.
 SILENCE = 1800.0
+#: Seconds for which the names of ended sessions are kept, and cannot be used again.
+REMEMBERED = 30 * 86400.0
 #: Share of the agreed rounds from which a stay counts.
 _LEAST_STAY = 0.25
 #: Longest id of a session or an item, and most candidates of one slate.
@@ -258,7 +264,7 @@ class PlanningPlatform:
         self._s: Any = terms.protocol
         self._learner: Any = self._s.learner
         self._store, self._own = store, terms.platform_own(index, seeded)
-        self.begun, self.stays, self.cut_short, self._counted, self._swept = 0, 0, 0, 0, 0.0
+        self.begun, self.stays, self.cut_short, self._counted, self._swept, self._forgot = 0, 0, 0, 0, 0.0, 0.0
         self._answers: dict[tuple[int, int], bytes] = {}
         self._schedule = tuple(due for due in schedule(terms) if index in due.parties)
         sends = any(due.collects for due in self._schedule)
@@ -299,13 +305,16 @@ class PlanningPlatform:
             now: Seconds since 1970; None: the clock's.
 
         Raises:
-            RefusedError: The name is empty or too long.
+            RefusedError: The name is empty or too long, or that of a session that has ended.
         """
         if not _is_name(session):
             raise RefusedError("malformed", expected=f"the name of a session has 1 to {LONGEST_ID} characters")
         now = time.time() if now is None else now
         self.sweep(now)
         if session not in self._sessions:
+            if self._store.get(_ended_name(session)) is not None:
+                days = REMEMBERED / 86400
+                raise RefusedError("ended", expected=f"a name that no session had that ended in the last {days:g} days")
             new = self._first._replace(number=np.asarray(self.begun, np.int64), last=np.asarray(now))
             self._commit(self._own, {f"session/{session}": pack_tree(new)}, begun=self.begun + 1)
             self._sessions[session] = new
@@ -409,8 +418,13 @@ class PlanningPlatform:
         else:
             self._keep(session, after, self._own)
 
-    def end(self, session: str) -> None:
-        """End the session of a user who has left; of one that is not there, nothing follows."""
+    def end(self, session: str, now: float | None = None) -> None:
+        """End the session of a user who has left; of one that is not there, nothing follows.
+
+        Args:
+            session: Of the user; its name cannot be used again for :data:`REMEMBERED` seconds.
+            now: Seconds since 1970; None: the clock's.
+        """
         gone = self._sessions.get(session)
         if gone is None:
             return
@@ -418,6 +432,7 @@ class PlanningPlatform:
         shared, changes = self._own, dict[str, int]()
         if int(gone.rounds) < self._s.world.rounds_per_episode:  # a whole stay has counted
             pieces, shared, changes = self._count(gone, shared)
+        pieces[_ended_name(session)] = repr(time.time() if now is None else now).encode()
         self._commit(shared, pieces, [f"session/{session}"], **changes)
         del self._sessions[session]
 
@@ -427,7 +442,11 @@ class PlanningPlatform:
             return
         self._swept = now
         for name in [name for name, one in self._sessions.items() if now - float(one.last) > self.silence]:
-            self.end(name)
+            self.end(name, now)
+        if now > self._forgot + 86400.0:
+            self._forgot = now
+            old = [name for name, at in self._store.below("ended/") if now - float(at) > REMEMBERED]
+            self._store.put({}, [f"ended/{name}" for name in old])
 
     def call(self, said: Mapping[str, Json]) -> dict[str, Json]:
         """A call by name, as JSON has it: ``{"slate": […]}``, or empty.
@@ -451,7 +470,16 @@ class PlanningPlatform:
         return {} if found is None else {"slate": found}
 
     def batch(self, calls: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]]:
-        """Several calls in order, as a log has them; what each gives, or the reason why it was refused."""
+        """Several calls in order, as a log has them; what each gives, or the reason why it was refused.
+
+        Args:
+            calls: Each as of :meth:`call`. Not to be sent again: of a session that goes on, they would count again.
+
+        Raises:
+            RefusedError: They are more than :data:`~fedrank.deploy.platforms.terms.MOST_CALLS`; none was done.
+        """
+        if len(calls) > MOST_CALLS:
+            raise RefusedError("malformed", expected=f"up to {MOST_CALLS:,} calls")
         answers: list[dict[str, Json]] = []
         for one in calls:
             try:
@@ -742,6 +770,10 @@ def _is_name(name: str) -> bool:
 def _hash(data: bytes) -> int:
     """63 bits of a digest."""
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") >> 1
+
+
+def _ended_name(session: str) -> str:
+    return f"ended/{hashlib.blake2b(session.encode(), digest_size=16).hexdigest()}"
 
 
 def _answer_name(number: int, place: int) -> str:

@@ -1,6 +1,8 @@
 """Sessions of a platform: a simulator's numbers one after the other, anybody's in any order, whoever is killed when."""
 
+import json
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -9,9 +11,9 @@ from planning_worlds import Application, Direct, coordinator_in, explore, platfo
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.platforms.client import PlatformClient, visits
 from fedrank.deploy.platforms.folder import PlatformFolder
-from fedrank.deploy.platforms.planning_platform import PlanningPlatform
+from fedrank.deploy.platforms.planning_platform import REMEMBERED, PlanningPlatform
 from fedrank.deploy.platforms.service import ListenAt, ledger_of, platform_servers
-from fedrank.deploy.platforms.terms import NotYetError, RefusedError, Terms
+from fedrank.deploy.platforms.terms import MOST_CALLS, NotYetError, RefusedError, Terms
 from fedrank.engine.settings import from_dict
 
 ROUNDS, STAY, EXPLORERS = 16, 4, 2
@@ -155,6 +157,37 @@ def test_noise_is_drawn_once_whatever_is_lost(tmp_path):
     other = platform_in(_in(tmp_path, "other"), private, seeded=False)
     explore(other, EXPLORERS)
     assert other.answer(LAST, RELEASE, body) != first, "another's noise is another"
+
+
+def test_a_log_that_is_sent_again_counts_no_stay_twice(tmp_path, agreed):
+    platform = platform_in(tmp_path, agreed)
+    log: list[dict] = [{"call": "begin", "session": "s"}]
+    for _ in range(STAY):
+        log.append({"call": "slate", "session": "s", "candidates": FOUR, "observed": 0.6})
+        log.append({"call": "outcome", "session": "s", "slot": 0, "engagement": 20.0})
+    log.append({"call": "end", "session": "s"})
+    assert not any("error" in answer for answer in platform.batch(log))
+    again = platform_in(tmp_path, agreed)  # after a restart
+    assert again.batch(log)[0]["error"] == "ended"
+    assert (again.stays, again.begun) == (1, 1)
+    np.testing.assert_array_equal(again._own.sums, platform._own.sums)
+    later = time.time() + REMEMBERED + 10
+    again.begin("s", now=later)
+    assert again.begun == 2 and not again._store.below("ended/")
+
+
+def test_a_batch_is_sent_once_and_other_calls_until_they_are_answered(monkeypatch):
+    client, sent = PlatformClient("http://127.0.0.1:9", "t" * 32, patience=0.3), []
+
+    def ask(method, path, body, limit):
+        sent.append(path)
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(client._client, "ask", ask)
+    for call in (lambda: client.batch([{"call": "end", "session": "s"}]), lambda: client.end("s")):
+        with pytest.raises(RunError, match="timed out"):
+            call()
+    assert sent.count("/v1/batch") == 1 < sent.count("/v1/end")
 
 
 @pytest.mark.parametrize("seeded", [True, False])
@@ -344,6 +377,10 @@ def test_over_http_a_team_begins_shows_counts_and_ends(tmp_path, agreed):
         first, second, third, *wrong = client.batch(calls)
         assert first == third == {} and len(second["slate"]) == 2
         assert [one["error"] for one in wrong] == ["not-found", "malformed"]
+        many = [{"call": "slate", "session": "z", "items": ["é" * 200] * 2}] * MOST_CALLS
+        assert len(json.dumps(client.batch(many))) > 1 << 20, "more than another answer may have"
+        with pytest.raises(RunError, match="calls"):
+            client.batch([*many, {}])
         client.end("user/1 é")
         assert client.state()["here"] == 1
         for body in (b"[1]", b"{", b'{"now": 1}', b'{"session": "z", "candidates": {}}', b'{"session": 1}', b"{}"):

@@ -298,7 +298,7 @@ class PlanningPlatform:
         self._keep_items(found)
 
     def begin(self, session: str, now: float | None = None) -> None:
-        """Begin the session of a user who comes; one that has begun goes on.
+        """Begin the session of a user who comes; one that has begun goes on, and has been heard of.
 
         Args:
             session: The application's name of the stay; a user who comes again needs another.
@@ -316,8 +316,9 @@ class PlanningPlatform:
                 days = REMEMBERED / 86400
                 raise RefusedError("ended", expected=f"a name that no session had that ended in the last {days:g} days")
             new = self._first._replace(number=np.asarray(self.begun, np.int64), last=np.asarray(now))
-            self._commit(self._own, {f"session/{session}": pack_tree(new)}, begun=self.begun + 1)
-            self._sessions[session] = new
+            self._keep(session, new, self._own, begun=self.begun + 1)
+        else:
+            self._keep(session, self._sessions[session]._replace(last=np.asarray(now)), self._own)
 
     def slate(
         self,
@@ -343,6 +344,8 @@ class PlanningPlatform:
         Raises:
             RefusedError: No such session or item, or what is given is not what was agreed; says what was.
         """
+        now = time.time() if now is None else now
+        self.sweep(now)
         s, world, before = self._learner, self._s.world, self._there(session)
         if (candidates is None) == (items is None):
             raise RefusedError("malformed", expected="either candidates or items")
@@ -370,7 +373,7 @@ class PlanningPlatform:
         places = np.asarray(places, np.int32)
         after = before._replace(
             shown=np.asarray(1), taste=np.asarray(taste, np.float32), observed=seen, items=rows[places], places=places,
-            asked=np.asarray(asked), last=np.asarray(time.time() if now is None else now),
+            asked=np.asarray(asked), last=np.asarray(now),
         )  # fmt: skip
         self._keep(session, after, self._own, pieces)
         self._own = self._own._replace(learnt=learnt)  # of which the list is what has changed, and was written
@@ -438,7 +441,7 @@ class PlanningPlatform:
 
     def sweep(self, now: float) -> None:
         """End the stays of those who have been silent for long; looks at most once a second."""
-        if now < self._swept + 1.0:
+        if abs(now - self._swept) < 1.0:
             return
         self._swept = now
         for name in [name for name, one in self._sessions.items() if now - float(one.last) > self.silence]:
@@ -704,6 +707,7 @@ class PlanningPlatform:
         Raises:
             NotYetError: Stays that they are of have not ended.
         """
+        self.sweep(time.time())
         sums = [one for one in self._schedule if one.collects and one.round <= due.round]
         if any((one.round, one.place) not in self._answers for one in sums):
             raise NotYetError("early-round")

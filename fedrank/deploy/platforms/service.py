@@ -36,6 +36,7 @@ import asyncio
 import contextlib
 import functools
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +46,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.ledger import Ledger
 from fedrank.core.trees import Json
 from fedrank.deploy.folder import read_token
@@ -69,9 +70,12 @@ from fedrank.deploy.platforms.terms import (
 from fedrank.engine.checkpoint import write_atomically
 
 T = TypeVar("T")
+_log = logging.getLogger("fedrank.platform")
 
 #: Seconds that a response waits for what has still to happen.
 PATIENCE = 2.0
+#: Most seconds between looks for users who are silent.
+_SWEEP = 30.0
 #: Reasons of refusals that only platforms have: status code and sentence.
 _REASONS = {
     "conflict": (409, "Another request for the same was accepted before."),
@@ -244,6 +248,17 @@ def _json(body: bytes, kind: type[T]) -> T:
     return said
 
 
+async def _sweep(platform: PlanningPlatform, changes: Changes) -> None:
+    """End the stays of those who are silent, also while nothing is asked."""
+    while True:
+        await asyncio.sleep(min(_SWEEP, platform.silence / 4))
+        try:
+            platform.sweep(time.time())
+        except RunError as error:  # a full disk, which may have room again later
+            _log.warning("%s", error)
+        changes.notify()
+
+
 @dataclass(frozen=True)
 class ListenAt:
     """Addresses and TLS of a platform's two servers.
@@ -299,7 +314,7 @@ def platform_servers(
                 (CoordinatorApp(platform, changes, coordinator), outside),
                 (OwnApp(platform, changes, application), {"port": at.application_port}),
             )
-            yield Servers(apps, connections=64)
+            yield Servers(apps, connections=64, beside=[lambda: _sweep(platform, changes)])
         finally:
             store.close()
 

@@ -1,5 +1,6 @@
 """Sessions of a platform: a simulator's numbers one after the other, anybody's in any order, whoever is killed when."""
 
+import contextlib
 import json
 import threading
 import time
@@ -131,6 +132,18 @@ def test_a_stay_ends_by_word_by_silence_or_when_it_is_whole_and_counts_once(tmp_
     assert silent.stays == 1 and "s" not in silent._sessions and np.any(silent._own.sums)
     silent.end("t")
     assert silent.cut_short == 1, "no round is too few"
+
+
+def test_a_silent_stay_ends_whatever_is_asked_next_and_one_that_begins_again_is_heard(tmp_path, agreed):
+    platform = platform_in(tmp_path, agreed)
+    for name in "st":
+        platform.begin(name, now=100.0)
+    platform.begin("t", now=1500.0)
+    platform.slate("t", FOUR, now=100.0 + platform.silence + 10)
+    assert platform._sessions.keys() == {"t"}
+    with pytest.raises(NotYetError):
+        platform.answer(LAST, RELEASE, question(agreed, RELEASE, round=LAST))
+    assert not platform._sessions, "the clock's time is much later"
 
 
 def test_half_a_stay_counts_as_if_it_had_gone_on(tmp_path):
@@ -347,19 +360,38 @@ def test_items_of_several_features_are_served_by_what_the_model_says_of_them(tmp
     assert sorted(platform.slate("s", explored)) == sorted(best.tolist())
 
 
-def test_over_http_a_team_begins_shows_counts_and_ends(tmp_path, agreed):
-    home, ready, running = PlatformFolder(tmp_path / "p"), threading.Event(), []
+@contextlib.contextmanager
+def _client_of_service(folder, agreed, **options):
+    home, ready, running = PlatformFolder(folder), threading.Event(), []
 
     def run():
-        with platform_servers(home, agreed, 0, ListenAt(), seeded=True) as servers:
+        with platform_servers(home, agreed, 0, ListenAt(**options), seeded=True) as servers:
             running.append(servers)
             servers.run(lambda urls: (home.write_urls(dict(coordinator=urls[0], application=urls[1])), ready.set()))
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     assert ready.wait(30)
+    client = PlatformClient.of_folder(folder)
     try:
-        client = PlatformClient.of_folder(tmp_path / "p")
+        yield client
+    finally:
+        client.close()
+        running[0].stop()
+        thread.join()
+
+
+def test_a_silent_stay_ends_while_nothing_is_asked(tmp_path, agreed):
+    with _client_of_service(tmp_path / "p", agreed, silence=0.2) as client:
+        client.begin("s")
+        end = time.monotonic() + 20
+        while client.state()["here"] and time.monotonic() < end:
+            time.sleep(0.05)
+        assert client.state()["here"] == 0 and client.state()["cut_short"] == 1
+
+
+def test_over_http_a_team_begins_shows_counts_and_ends(tmp_path, agreed):
+    with _client_of_service(tmp_path / "p", agreed) as client:
         client.register({"a/b": 0.1, "c d": 0.9, "é": 0.5})
         client.begin("user/1 é")
         shown = client.slate("user/1 é", items=["a/b", "c d", "é"], observed=0.4)
@@ -386,7 +418,3 @@ def test_over_http_a_team_begins_shows_counts_and_ends(tmp_path, agreed):
         for body in (b"[1]", b"{", b'{"now": 1}', b'{"session": "z", "candidates": {}}', b'{"session": 1}', b"{}"):
             answer = client._client.ask("POST", "/v1/slate", body)
             assert answer.status == 400 and answer.json()["expected"], body
-        client.close()
-    finally:
-        running[0].stop()
-        thread.join()

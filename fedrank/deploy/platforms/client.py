@@ -160,8 +160,8 @@ class PlatformClient:
                     return answer
                 why, pause = answer.reason or f"status {answer.status}", _PAUSE
                 if answer.reason not in ("unavailable", "too-many"):
-                    expected = answer.json().get("expected")
-                    why, end = f"{why}; expected {expected}" if expected else why, -math.inf
+                    said, end = answer.json(), -math.inf
+                    why = "; ".join([why, *(f"{name} {said[name]}" for name in ("expected", "found") if name in said)])
             if once and end > -math.inf:
                 why, end = f"{why}; calls of it may have been done, see state()", -math.inf
             if time.monotonic() + pause >= end:

@@ -8,9 +8,13 @@ A team embeds the object, or talks to it by :mod:`fedrank.deploy.platforms.servi
     platform.end("s-17")                                    the user leaves; or stays silent for a while
 
 Candidates are ids of registered items, or features: d numbers each, as agreed (``world.features``), of any number of
-items from a slate upwards. The first users are explored. When as many stays as agreed have been counted, their sums
-wait for the coordinator (:func:`schedule`), noise included, and who comes then counts in the next ones. No session
-waits for another party: without the last model slates explore on, and add to nothing.
+items from a slate upwards. Several features must have mean 0 and variance 1/3 and be uncorrelated, as sums are read as
+those of such items: the first session does not begin with registered items that differ, and a platform that has shown
+other candidates takes no part (``unlike-agreed``; :func:`~fedrank.slates.planning.items.differ_from_design`).
+
+The first users are explored. When as many stays as agreed have been counted, their sums wait for the coordinator
+(:func:`schedule`), noise included, and who comes then counts in the next ones. No session waits for another party:
+without the last model slates explore on, and add to nothing.
 
 **What counts.** A stay is the rounds of a session: those that were agreed (``world.time_budget`` of a platform), or
 fewer where it ends before, by word or by silence. A shorter one counts in proportion, as if it had gone on like that,
@@ -57,6 +61,7 @@ from fedrank.deploy.platforms.terms import (
 from fedrank.privacy.secure_sum.messages import Step, message_sizes
 from fedrank.privacy.secure_sum.messages import Terms as SumTerms
 from fedrank.privacy.secure_sum.party import Party
+from fedrank.slates.planning.items import differ_from_design
 from fedrank.slates.planning.learner import LISTS
 from fedrank.slates.sums import AfterExplorers, CountNorms, Improve, IntegersOfUsers, SetClip
 from fedrank.slates.sums.learner import PlatformState, clip_stay, norm_bin
@@ -136,6 +141,8 @@ def sum_steps(terms: Terms, place: int) -> tuple[Step, ...]:
 
 
 _DIGEST = 32
+#: Name of what is not as agreed in items.
+_UNLIKE = "unlike"
 _KEYS, _SHARES, _VECTORS, _UNMASKING = range(4)
 
 
@@ -305,7 +312,8 @@ class PlanningPlatform:
             now: Seconds since 1970; None: the clock's.
 
         Raises:
-            RefusedError: The name is empty or too long, or that of a session that has ended.
+            RefusedError: The name is empty or too long, or that of a session that has ended; or it is the first
+                session, and registered items are not as agreed.
         """
         if not _is_name(session):
             raise RefusedError("malformed", expected=f"the name of a session has 1 to {LONGEST_ID} characters")
@@ -315,6 +323,8 @@ class PlanningPlatform:
             if self._store.get(_ended_name(session)) is not None:
                 days = REMEMBERED / 86400
                 raise RefusedError("ended", expected=f"a name that no session had that ended in the last {days:g} days")
+            if not self.begun:
+                _refuse_unlike(self._unlike(self._features))
             new = self._first._replace(number=np.asarray(self.begun, np.int64), last=np.asarray(now))
             self._keep(session, new, self._own, begun=self.begun + 1)
         else:
@@ -581,8 +591,8 @@ class PlanningPlatform:
         world = self._s.world
         sizes = {"features": world.features, "slate": world.slate, "rounds": world.rounds_per_episode}
         counts = {"begun": self.begun, "stays": self.stays, "cut_short": self.cut_short, "here": len(self._sessions)}
-        feedback = bool(self._s.feedback[self.index])
-        return {**self.about(), **sizes, **counts, "items": len(self._places), "feedback": feedback}
+        more = {"feedback": bool(self._s.feedback[self.index]), "unlike": (self._store.get(_UNLIKE) or b"").decode()}
+        return {**self.about(), **sizes, **counts, "items": len(self._places), **more}
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -620,6 +630,17 @@ class PlanningPlatform:
             unknown = next((str(name) for name in names if name not in self._places), "")[:LONGEST_ID]
             raise RefusedError("not-found", expected="ids of registered items", unknown=unknown) from None
         return self._rows(self._features[places], self._s.world.slate)
+
+    def _unlike(self, rows: Float32[np.ndarray, "items *features"]) -> str:
+        """What is not as agreed in the features of items, several each; empty if nothing is."""
+        return differ_from_design(rows) if self._shape and len(rows) else ""
+
+    def _unlike_shown(self, own: PlatformState) -> str:
+        """The same of the candidates of the last slates that a plan reckons with."""
+        if not self._shape:
+            return ""
+        lists = np.asarray(own.learnt.lists)
+        return self._unlike(np.unique(lists[lists.any(axis=(1, 2))].reshape(-1, *self._shape), axis=0))
 
     def _keep_items(self, items: Mapping[str, Float32[np.ndarray, " *features"]]) -> None:
         new = [name for name in items if name not in self._places]
@@ -667,6 +688,8 @@ class PlanningPlatform:
             request = exchange.request.message(np.asarray(due.round, np.uint32))
             own, reply = self._respond(due.place, due.round, request, own)
             digest = hashlib.sha256(exchange.request.encode(request)).digest()
+            if unlike := self._unlike_shown(own):
+                pieces[_UNLIKE] = unlike.encode()
             pieces[_answer_name(due.round, due.place)] = digest + exchange.reply.encode(reply)
         return pieces, own, {"stays": self.stays + 1, "_counted": counted}
 
@@ -706,8 +729,10 @@ class PlanningPlatform:
 
         Raises:
             NotYetError: Stays that they are of have not ended.
+            RefusedError: They were shown items that are not as agreed.
         """
         self.sweep(time.time())
+        _refuse_unlike((self._store.get(_UNLIKE) or b"").decode())
         sums = [one for one in self._schedule if one.collects and one.round <= due.round]
         if any((one.round, one.place) not in self._answers for one in sums):
             raise NotYetError("early-round")
@@ -755,6 +780,17 @@ class PlanningPlatform:
         self._sessions = {name: unpack_tree(data, first) for name, data in self._store.below("session/")}
         rows = {name: np.frombuffer(data, np.float32).reshape(self._shape) for name, data in self._store.below("item/")}
         self._keep_items(rows)
+
+
+def _refuse_unlike(unlike: str) -> None:
+    """Refuse if something is not as agreed in features.
+
+    Raises:
+        RefusedError: Something is.
+    """
+    if unlike:
+        agreed = "features of mean 0 and variance 1/3 without correlation: whiten them by constants that all agree on"
+        raise RefusedError("unlike-agreed", expected=agreed, found=unlike)
 
 
 def _as_floats(given: Any) -> Float32[np.ndarray, "..."]:

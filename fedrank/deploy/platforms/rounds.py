@@ -29,7 +29,10 @@ _MISSING = 1 << 20
 #: Reasons after which a request is sent again.
 _SOON = ("early-round", "unavailable", "too-many")
 #: Reasons of refusals for good.
-_FINAL = ("unauthorised", "malformed", "out-of-range", "not-found", "method", "too-large", "not-due", "not-finite")
+_FINAL = (
+    *("unauthorised", "malformed", "out-of-range", "not-found", "method", "too-large", "not-due", "not-finite"),
+    "unlike-agreed",
+)
 
 
 @dataclass(frozen=True)

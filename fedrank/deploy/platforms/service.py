@@ -82,6 +82,7 @@ _REASONS = {
     "out-of-order": (409, "It is not its turn."),
     "not-due": (409, "This exchange does not take place in this round."),
     "sum-stopped": (409, "This secure sum does not go on; begin another."),
+    "unlike-agreed": (409, "Features of items are not as agreed."),
     "ended": (409, "A session of this name has ended; a user who comes again is another session."),
     "not-finite": (500, "With this model numbers are not finite."),
 }

@@ -339,12 +339,37 @@ def test_sums_of_more_users_than_there_were_are_not_heard(tmp_path, agreed):
     assert not coordinator.sums and not coordinator.informed_platforms
 
 
+@pytest.mark.parametrize("registered", [True, False])
+def test_a_platform_whose_items_are_not_as_agreed_takes_no_part(tmp_path, registered):
+    given = {**SETTINGS, "world": {**SETTINGS["world"], "features": 2, "candidates": 50}}
+    agreed = Terms.of(from_dict(given))
+    platform, items = platform_in(tmp_path, agreed), np.random.default_rng(3).uniform(0, 1, (100, 2))
+    if registered:
+        platform.register({f"{place}": row.tolist() for place, row in enumerate(items)})
+        with pytest.raises(RefusedError, match="unlike-agreed"):
+            platform.begin("s")
+        platform.register({f"{place}": row.tolist() for place, row in enumerate(2 * items - 1)})
+        platform.begin("s")
+    for user in range(EXPLORERS):
+        platform.begin(f"{user}")
+        for _ in range(STAY):
+            platform.slate(f"{user}", 2 * items - 1 if registered else items)
+            platform.outcome(f"{user}", 0, 10.0)
+    again, body = platform_in(tmp_path, agreed), question(agreed, RELEASE, round=LAST)
+    if registered:
+        assert again.answer(LAST, RELEASE, body)
+        return
+    with pytest.raises(RefusedError, match="unlike-agreed") as refused:
+        again.answer(LAST, RELEASE, body)
+    assert refused.value.more["found"] == again.state()["unlike"]
+
+
 def test_items_of_several_features_are_served_by_what_the_model_says_of_them(tmp_path):
     given = {**SETTINGS, "world": {**SETTINGS["world"], "features": 3}}
     agreed = Terms.of(from_dict(given))
     platform, rng = platform_in(tmp_path, agreed), np.random.default_rng(3)
     platform.register({"a": [0.1, 0.2, 0.3]})
-    explored = rng.standard_normal((30, 3))
+    explored = rng.uniform(-1, 1, (30, 3))
     for user in range(EXPLORERS):
         platform.begin(f"{user}")
         for _ in range(STAY):

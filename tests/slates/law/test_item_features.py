@@ -9,11 +9,11 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Party
 from fedrank.engine.settings import from_dict
 from fedrank.slates.build import experiment_of
-from fedrank.slates.planning.items import ItemsLearner, rows_at, simulate_design, taste_places
+from fedrank.slates.planning.items import ItemsLearner, differ_from_design, rows_at, simulate_design, taste_places
 from fedrank.slates.sums.learner import next_taste
 from fedrank.slates.sums.stays import StayRounds
 from fedrank.slates.world.choice import Multinomial
-from fedrank.slates.world.satisfaction import Satisfaction
+from fedrank.slates.world.satisfaction import Satisfaction, Turn
 
 
 def _experiment(d, **more) -> Any:
@@ -75,6 +75,66 @@ def test_means_of_whitened_sums_give_back_the_weights():
     # What satisfaction says of the past is the weight by the mean logarithm of engagement over its mean.
     level = (1.2 + np.log(learner.scale)) / 0.5
     assert traces[0] * np.linalg.norm(v) == pytest.approx(0.01 * np.linalg.norm(kale) * level, rel=0.2)
+
+
+def _items(kind, random, *shape):
+    """Independent and uniform in [−1, 1]; else correlated by .8, in [0, 1], or with two rare columns of 0 and 1."""
+    z = random.uniform(-1, 1, (*shape, 4))
+    if kind == "correlated":
+        z = random.standard_normal((*shape, 4)) / np.sqrt(3)
+        z[..., 1] = 0.8 * z[..., 0] + 0.6 * z[..., 1]
+    if kind == "rare":
+        z[..., :2] = random.random((*shape, 2)) < 0.05
+    return (z + 1) / 2 if kind == "in [0, 1]" else z
+
+
+def _whitening(items):
+    apart = np.linalg.inv(np.linalg.cholesky(np.cov(items.T))) / np.sqrt(3)
+    return items.mean(axis=0), apart.T
+
+
+@pytest.mark.parametrize(
+    ("kind", "as_they_are", "whitened"),
+    [("uniform", True, True), ("correlated", False, True), ("in [0, 1]", False, True), ("rare", False, False)],
+)
+def test_items_unlike_those_of_the_design_are_found_out(kind, as_they_are, whitened):
+    for number in (100, 10_000):
+        items = _items(kind, np.random.default_rng(4), number)
+        mean, apart = _whitening(items)
+        assert (differ_from_design(items) == "") == as_they_are
+        assert (differ_from_design((items - mean) @ apart) == "") == whitened
+
+
+@pytest.mark.parametrize("kind", ["uniform", "correlated", "in [0, 1]"])
+def test_weights_of_whitened_items_are_found_with_their_signs(kind):
+    learner: Any = _experiment(
+        4, slates={"feedback": "all"}, world={"preset": "tension", "features": 4, "candidates": 30, "slate": 5}
+    ).protocol.learner
+    users, rounds, random = 300, learner.world.rounds_per_episode, np.random.default_rng(1)
+    mean, apart = _whitening(_items(kind, random, 5000))
+    now, later = np.array([0.6, -0.4, 0.2, 0.0]), np.array([-0.1, 0.05, 0.0, 0.0])
+    own, sums, trace = learner.first_state(None, np.zeros(users, np.int32)), 0.0, np.zeros((users, 4))
+    for number in range(rounds):
+        items = _items(kind, random, users, 30)
+        view = own.view._replace(documents=((items - mean) @ apart).astype(np.float32))
+        own = own._replace(view=view)
+        taste, places = learner.explore_slate(own, random.random((users, 2), np.float32))
+        seen = (0.5 + 0.02 * trace @ later).astype(np.float32)
+        view = view._replace(taste=taste, observed=seen, left=np.full(users, rounds - number, np.int32))
+        own, slot = own._replace(slate=np.asarray(places, np.int32), view=view), random.integers(0, 5, users)
+        item = np.take_along_axis(places, slot[:, None], 1)[:, 0]
+        clicked = items[np.arange(users), item]
+        logs = 2 + clicked @ now + trace @ later / 2 + random.normal(0, 0.3, users)
+        turn = Turn(slot, item, np.exp(logs).astype(np.float32), seen)
+        sums = sums + learner.round_part(own, turn).sum(axis=0)
+        own, trace = (
+            own._replace(view=view._replace(known=learner.known_after(own, turn))),
+            learner.fade * trace - clicked,
+        )
+    told = (np.array([sums, sums]), np.ones(2, bool), np.array(1.0 * users * rounds), np.zeros(1), np.array(0.0))
+    w, v = (apart @ part for part in learner.solve_platforms(*told)[1:9].reshape(2, 4))
+    np.testing.assert_allclose(w, now, atol=0.15)
+    assert v @ later / np.linalg.norm(v) / np.linalg.norm(later) > 0.9
 
 
 @pytest.mark.slow

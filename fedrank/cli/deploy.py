@@ -28,6 +28,8 @@ from fedrank.deploy.hub.settings import (
 )
 
 _HUB = Path("hub")
+#: Values that turn a switch on, as :mod:`cyclopts` reads them.
+_ON = ("yes", "y", "1", "true", "t")
 #: Most devices that an error names.
 _NAMED = 5
 
@@ -37,14 +39,14 @@ def settings_of(folder: str | None, given: Mapping[str, str]) -> dict[str, Json]
 
     Args:
         folder: Of the hub; None: the default one.
-        given: Values of flags by their names.
+        given: Values of flags by their names; a switch's is "True" or what was given for it.
     """
     from fedrank.engine.settings import table_of
 
     path = HubFolder(folder or _HUB).settings
     if path.exists():
         return table_of(read_settings(path))
-    if "--trial" in given or "--collect" in given:
+    if any(given.get(name, "no").lower() in _ON for name in ("--trial", "--collect")):
         return TRIAL
     kinds = {"devices": int, "searches": float, "days": float, "epsilon": float, "participations": int}
     with contextlib.suppress(ValueError):  # what is no number is refused by its flag

@@ -77,7 +77,8 @@ def test_a_hub_and_a_fleet_learn_together(tmp_path):
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         of_devices = {"device", "report", "member", "credential", "code", "admission"}
         of_rounds = {"hub", "round", "judgement", "watch", "halt", "entry", "node", "sqlite_sequence"}
-        assert tables == of_devices | of_rounds
+        of_tokens = {"issuer", "purchase", "secret"}  # empty in a trial
+        assert tables == of_devices | of_rounds | of_tokens | {"challenge", "state"}
         assert [row[1] for row in db.execute("PRAGMA table_info(report)")] == ["round", "device", "message"]
         assert [row[1] for row in db.execute("PRAGMA table_info(device)")] == ["number", "token", "day"]
         assert {len(m) for (m,) in db.execute("SELECT message FROM report")} == {6}
@@ -203,3 +204,26 @@ def test_an_enrolment_token_is_read_from_a_file(tmp_path):
     file.write_bytes(b"\xff")
     with pytest.raises(RunError, match="cannot be read"):
         deploy._where(hub, file)
+
+
+@pytest.mark.parametrize(
+    ("flags", "trial"),
+    [
+        (["--trial"], True),
+        (["--trial=true"], True),
+        (["--no-trial"], False),
+        (["--trial=false"], False),
+        (["--no-collect"], False),
+        ([], False),
+    ],
+)
+def test_the_value_of_a_switch_decides_on_the_settings_of_a_trial(tmp_path, capsys, flags, trial):
+    folder = str(tmp_path / "hub")
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # so that the command ends
+        port = ["--port", str(taken.getsockname()[1])]
+        assert call(["hub", "serve", folder, "--n-features", "5", *flags, *port]) == 1
+        settings = HubFolder(folder).open()[0]
+        assert (settings.trial, settings.tokens, settings.participations) == (trial, 1 - trial, 1 - trial)
+        capsys.readouterr()
+        assert call(["hub", "serve", folder, "--no-trial" if trial else "--trial", *port]) == 1
+        assert "trial cannot be changed" in capsys.readouterr().err

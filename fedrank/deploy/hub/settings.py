@@ -416,4 +416,4 @@ def read_settings(path: Path) -> HubSettings:
 
 def differing(old: HubSettings, new: HubSettings) -> list[str]:
     """Names of settings that differ and that cannot change once devices have enrolled."""
-    return [name for name in (*AGREED, *_LEARNING, "start_from") if getattr(old, name) != getattr(new, name)]
+    return [name for name in (*AGREED, *_LEARNING, "start_from", "trial") if getattr(old, name) != getattr(new, name)]

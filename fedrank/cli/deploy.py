@@ -48,7 +48,7 @@ def settings_of(folder: str | None, given: Mapping[str, str]) -> dict[str, Json]
         return table_of(read_settings(path))
     if any(given.get(name, "no").lower() in _ON for name in ("--trial", "--collect")):
         return TRIAL
-    kinds = {"devices": int, "searches": float, "days": float, "epsilon": float, "participations": int}
+    kinds = {"devices": int, "searches": float, "days": float, "epsilon": float, "participations": int, "checks": float}
     with contextlib.suppress(ValueError):  # what is no number is refused by its flag
         return dict(
             fit_private(**{name: kind(given[f"--{name}"]) for name, kind in kinds.items() if f"--{name}" in given})

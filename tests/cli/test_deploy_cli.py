@@ -9,14 +9,17 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 from hubs import trial_settings
+from scipy.stats import binom, poisson
 
 from fedrank.cli import deploy
 from fedrank.cli.main import call
 from fedrank.core.errors import RunError
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.settings import HubSettings, expect_messages, fit_private
+from fedrank.ranking.schedule import Schedule, choose_schedule
 
 
 def fedrank(*arguments, **options):
@@ -148,21 +151,47 @@ def test_a_new_hub_is_private_and_what_is_not_said_fits_the_number_of_devices(tm
         }.items():
             assert call(["hub", "serve", str(tmp_path / name), "--n-features", "5", *flags, *port]) == 1
     read = {name: HubFolder(tmp_path / name).open()[0] for name in ("default", "few", "busy")}
-    for one, devices, searches, messages in (
-        (read["default"], 200_000, 3.0, 200_000),
-        (read["few"], 50, 3.0, 50),
-        (read["busy"], 1_000_000, 10.0, 2_000_000),
+    for one, devices, searches, life in (
+        (read["default"], 200_000, 3.0, 1),
+        (read["few"], 50, 3.0, 1),
+        (read["busy"], 1_000_000, 10.0, 2),
     ):
         terms = one.terms()
         assert terms.epsilon_life == 1.0 and terms.piecewise is not None and terms.interleaved and terms.log
         assert terms.tokens == 1 and terms.drawn_seeds and terms.checks == 0.1 and not one.trial
         learning = one.rounds - 1  # in the first round tokens are sold
-        assert learning * one.cohort <= messages < learning * (one.cohort + 1)
+        sending = one.due * binom.cdf(life - 1, np.arange(learning), one.due)  # part of the devices, in each round
+        assert one.cohort == int(0.9 * devices * sending[0]) and sending[0] == sending.max()
+        made = choose_schedule(int(0.9 * devices * sending.sum()), terms.epsilon_message, 365 * searches / 1.5)
+        assert (one.interactions, learning, one.learning_rate) == (made.interactions, made.rounds, made.learning_rate)
         assert one.learning_rate == pytest.approx(0.4 / learning)
-        assert devices * one.due == pytest.approx(messages / learning)
-        assert one.round_seconds == one.deadline == pytest.approx(86_400 * one.interactions / searches)
-        assert learning * (one.interactions - 1) <= 365 * searches  # a year, but for whole searches
+        assert one.round_seconds == one.deadline == pytest.approx(1.5 * 86_400 * one.interactions / searches)
+        assert learning * (one.interactions - 1) <= 365 * searches / 1.5  # a year, but for whole searches
     assert read["default"] == HubSettings(n_features=5, log=read["default"].log)
+
+
+@pytest.mark.parametrize("life", [1, 2, 5])
+@pytest.mark.parametrize("devices", [2_000, 200_000])
+def test_the_rounds_of_a_new_hub_have_messages_enough_to_the_end(devices, life):
+    """The draw that makes the noise of all steps least, by search; the messages of devices, by simulation."""
+    made = fit_private(devices, days=10_000.0, participations=life)
+    rounds = made["rounds"] - 1
+
+    def noise(due):
+        return np.sum(1 / (due * binom.cdf(life - 1, np.arange(rounds), due)))
+
+    assert noise(made["due"]) < 1.005 * min(noise(due) for due in np.linspace(0.5, 3.0, 500) * life / rounds)
+    draws = np.random.default_rng(0).random((4000, rounds)) < made["due"]
+    sent = np.minimum(draws.sum(axis=1), life)
+    assert expect_messages(made["due"], rounds, life) == pytest.approx(sent.mean(), abs=4 * sent.std() / 4000**0.5)
+    assert sent.mean() > 0.78 * life and made["cohort"] == int(0.9 * devices * made["due"])
+
+
+def test_a_round_is_long_enough_for_most_users(monkeypatch):
+    for interactions, least in ((4, 0.84), (22, 0.98), (128, 0.999)):
+        monkeypatch.setattr("fedrank.deploy.hub.settings.choose_schedule", lambda *_: Schedule(50, interactions, 99))  # noqa: B023
+        days = fit_private(searches=2.0)["round_seconds"] / 86_400
+        assert poisson.sf(interactions - 1, 2.0 * days) > least
 
 
 def test_a_fleet_without_a_hub_says_so(tmp_path, capsys):

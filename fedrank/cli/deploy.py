@@ -94,13 +94,18 @@ def serve(
         at: Where it listens.
         proxies: Addresses of reverse proxies whose X-Forwarded-For is believed. With them, --status auto means admin.
     """
-    from fedrank.deploy.hub.announcement import linking, pace, promise, why_silent, why_unfair
+    from fedrank.deploy.hub.announcement import linking, pace, promise, why_silent, why_unfair, why_void
     from fedrank.deploy.hub.service import Listen, run_hub
 
     home = HubFolder(folder)
     log_to_stderr()
     public = is_public(settings.status, at, proxies)
     fit_private(devices, searches, days)  # refuses what is out of range
+    if settings.tokens and devices < settings.least_sales and not home.settings.exists():
+        raise ConfigError(
+            f"devices = {devices:,} buy fewer tokens than least_sales = {settings.least_sales:,}: every epoch would be "
+            "void, and no device report. Give a lower --least-sales, knowing that so few are no crowd; or --trial."
+        )
 
     def ready(url: str) -> None:
         print(f"hub      {url}", f"status   {url}/status", sep="\n")
@@ -108,7 +113,7 @@ def serve(
         kept = read_settings(home.settings)
         print(f"linking  {linking(kept)}", f"privacy  {promise(kept)}", f"rounds   {pace(kept)}", sep="\n", flush=True)
         at.warn_without_tls("tokens")
-        for warning in filter(None, (why_silent(kept), why_unfair(kept))):
+        for warning in filter(None, (why_silent(kept), why_unfair(kept), why_void(kept))):
             print(f"fedrank: warning: {warning}", file=sys.stderr)
 
     with home.lock():

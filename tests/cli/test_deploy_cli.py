@@ -1,5 +1,6 @@
 """``fedrank hub serve``, ``simulate`` and ``replay`` as a person at a terminal sees them."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ from scipy.stats import binom, poisson
 from fedrank.cli import deploy
 from fedrank.cli.main import call
 from fedrank.core.errors import RunError
+from fedrank.deploy.hub.announcement import why_void
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.settings import HubSettings, expect_messages, fit_private
 from fedrank.ranking.schedule import Schedule, choose_schedule
@@ -185,6 +187,23 @@ def test_the_rounds_of_a_new_hub_have_messages_enough_to_the_end(devices, life):
     sent = np.minimum(draws.sum(axis=1), life)
     assert expect_messages(made["due"], rounds, life) == pytest.approx(sent.mean(), abs=4 * sent.std() / 4000**0.5)
     assert sent.mean() > 0.78 * life and made["cohort"] == int(0.9 * devices * made["due"])
+
+
+def test_a_hub_whose_devices_are_too_few_for_its_tokens_is_refused(tmp_path, capsys):
+    few = ["--n-features", "5", "--devices", "15"]
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # so that the command ends
+        port = ["--port", str(taken.getsockname()[1])]
+        assert call(["hub", "serve", str(tmp_path / "no"), *few, *port]) == 1
+        assert "least_sales = 20" in capsys.readouterr().err and not (tmp_path / "no").exists()
+        for name, flags in {
+            "lower": [*few, "--least-sales", "15"],
+            "trial": [*few, "--trial"],
+            "more": ["--n-features", "5", "--devices", "20"],
+        }.items():
+            assert call(["hub", "serve", str(tmp_path / name), *flags, *port]) == 1
+            assert why_void(HubFolder(tmp_path / name).open()[0]) == ""
+    before = dataclasses.replace(HubFolder(tmp_path / "lower").open()[0], least_sales=20)
+    assert why_void(before)  # as hubs were made before they were refused
 
 
 def test_a_round_is_long_enough_for_most_users(monkeypatch):

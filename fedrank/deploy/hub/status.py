@@ -601,6 +601,10 @@ def _caveat(s: dict) -> Html:
     if s.get("flooded"):
         words = "More devices want to enrol than enrolments_per_minute lets in: newcomers are asked to come back later."
         return h("p", words, class_="caveat")
+    if s.get("void") and s["state"] not in ("done", "halted"):
+        sold = f"{count(s['sales'], 'token')} {'was' if s['sales'] == 1 else 'were'} sold for this epoch"
+        words = f"{sold}, fewer than least_sales = {s['least_sales']:,}: it is void, and no device reports in it."
+        return h("p", words, class_="caveat")
     due = int(devices * s.get("due", 1.0))
     if s["state"] in ("done", "halted") or devices >= cohort <= max(due, 1):
         return Html()

@@ -4,7 +4,8 @@ All owners and askers of a federation use one; ``federation.toml`` names its lan
 
 * Unicode's compatibility form (NFKC) and case folding; accents of Latin letters are taken off, invisible characters
   left out, digits of every script written as 0 to 9;
-* a word is a run of letters and digits of scripts with spaces; ``C++``, ``C#`` and ``R&D`` are words, as is a single character or an emoji;
+* a word is a run of letters and digits of scripts with spaces; ``C++``, ``C#`` and ``R&D`` are words, as is a single
+  character or an emoji;
 * Chinese, Japanese and Korean runs are cut into overlapping pairs of characters, Thai, Lao, Khmer and Burmese ones into
   pairs of syllable parts (a letter with its marks), since no spaces stand between their words;
 * other words are stemmed (Snowball) in the language of the document, among those named that are written in the word's

@@ -632,7 +632,7 @@ class PlanningPlatform:
         return self._rows(self._features[places], self._s.world.slate)
 
     def _unlike(self, rows: Float32[np.ndarray, "items *features"]) -> str:
-        """What is not as agreed in the features of items, several each; empty if nothing is."""
+        """The difference of items from what was agreed, in words; empty if there is none."""
         return differ_from_design(rows) if self._shape and len(rows) else ""
 
     def _unlike_shown(self, own: PlatformState) -> str:

@@ -68,7 +68,7 @@ def rows_at(
 
 
 def differ_from_design(items: Float[AnyArray, "items d"]) -> str:
-    """What is not as in the items that a design is simulated with, in words; empty if nothing is.
+    """A difference from the items that a design is simulated with, in words; empty if there is none.
 
     Args:
         items: Features of each; of some dozens nothing can be told.

@@ -313,6 +313,8 @@ def status(folder: Path, /, *, as_json: AsJson = False) -> None:
     print(f"documents   {found['documents']}", f"statistics  {found['statistics']}", sep="\n")
     if found["note"]:
         print(f"note        {found['note']}")
+    if found["followed"]:
+        print(f"followed    {found['followed']}")
     _print_problems(found["left_out"])
     for release in found["releases"]:
         print(f"release     ε = {release['epsilon']:g} a document, of {release['documents']} documents")

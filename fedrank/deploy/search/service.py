@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -83,6 +84,7 @@ class OwnerApp(HttpApp):
         # The index and the list of askers belong to one thread; questions wait in its queue.
         self._worker = ThreadPoolExecutor(1, "fedrank-owner")
         self._answered = 0
+        self._followed = datetime.now(UTC).isoformat(timespec="seconds") if watched is not None else ""
         most = LARGEST_BODY
         self.add_routes(
             {
@@ -98,7 +100,7 @@ class OwnerApp(HttpApp):
         return await asyncio.get_running_loop().run_in_executor(self._worker, act)
 
     async def _start(self) -> None:
-        if self._watched is not None:  # files are read beside questions, and the index is written between them
+        if self._watched is not None:  # files are read beside questions, which wait while a batch is indexed
             engine, submit = self._owner.engine, self._worker.submit
             self._watched.add = lambda documents: submit(engine.add, list(documents)).result()
             self._watched.remove = lambda ids: submit(engine.remove, list(ids)).result()
@@ -109,10 +111,13 @@ class OwnerApp(HttpApp):
             await asyncio.sleep(FOLLOW_SECONDS)
             try:
                 added, removed = await asyncio.to_thread(watched.follow)
+                self._followed = datetime.now(UTC).isoformat(timespec="seconds")
                 if added or removed:
                     _log.info("%d documents were added or changed, %d removed", added, removed)
             except FedrankError as error:
                 _log.warning("%s", error)
+            except Exception:  # the next look may succeed; the status says when the last one did
+                _log.exception("the folder of documents cannot be followed")
 
     async def _stop(self) -> None:
         if self._following is not None:
@@ -202,6 +207,7 @@ class OwnerApp(HttpApp):
                 "answered": self._answered,
                 "statistics": "shared" if self._owner.table else "own",
                 "note": self._owner.table.note(self._owner.analyser.fingerprint) if self._owner.table else "",
+                "followed": self._followed,
                 "left_out": self._watched.problems() if self._watched is not None else [],
                 "releases": self._folder.releases(),
                 "askers": [{"name": n, "searched": s, "fetched": f} for n, s, f in self._askers.rows()],
@@ -319,6 +325,7 @@ class Operator:
             "answered": 0,
             "statistics": "shared" if table else "own",
             "note": table.note(self._home.analyser().fingerprint) if table else "",
+            "followed": "",
             "left_out": [],
             "releases": self._home.releases(),
             "askers": rows,

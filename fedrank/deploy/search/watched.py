@@ -6,10 +6,10 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from fedrank.core.errors import MissingDataError, RunError
+from fedrank.core.errors import MissingDataError, MissingExtraError, RunError
 from fedrank.deploy.database import VersionError, create_private, open_database
 from fedrank.texts.served.documents import Document, batches
-from fedrank.texts.served.files import digest_of, files_below, read_file
+from fedrank.texts.served.files import digest_of, files_below, id_of, read_file
 
 #: Steps that make the tables, one a version.
 _STEPS = (
@@ -22,10 +22,13 @@ _STEPS = (
     id      TEXT PRIMARY KEY,
     path    TEXT NOT NULL,           -- of its file
     digest  BLOB NOT NULL,           -- of its text
-    kept    INTEGER NOT NULL         -- 0: another document has the same text
+    kept    INTEGER NOT NULL         -- 1: in the index; 0: another document has the same text; 2 and 3: the same, but
+                                     -- still to be removed from the index
 ) STRICT, WITHOUT ROWID""",
     "CREATE INDEX of_path ON document (path)",
     "CREATE INDEX of_digest ON document (digest)",
+    "CREATE INDEX of_others ON document (kept) WHERE kept <> 1",
+    "UPDATE file SET stamp = '' WHERE problem LIKE '%: is a copy of %'",  # copies stood there
 )
 #: Documents that are added at once; each time is a commit of the index.
 _AT_ONCE = 500
@@ -56,10 +59,12 @@ class WatchedFolder:
         remove: Callable[[Iterable[str]], int],
     ):
         self.add, self.remove, self._path, self._record = add, remove, path, record
-        self._stale = set[str]()
+        self._left_out = list[str]()
         try:
             create_private(record)
             self._db = open_database(record, _STEPS, synchronous="NORMAL", secure_delete=True)
+            # What lacked an extra is tried again at each start.
+            self._db.execute("UPDATE file SET stamp = '' WHERE problem LIKE '%fedrank[%'")
         except (OSError, sqlite3.Error, VersionError) as error:
             raise RunError(f"{record}: cannot be used as a record of documents ({error}).") from error
 
@@ -76,23 +81,30 @@ class WatchedFolder:
 
         Raises:
             MissingDataError: The folder or every file in it is gone, as where a network drive is: nothing is removed.
-            MissingExtraError: A kind of file needs the extra ``documents``.
             RunError: The index or the record cannot be written.
         """
-        files, added = self._files(), 0
-        stamps = {
-            name: f"{state.st_size} {state.st_mtime_ns}" for name, file in files.items() if (state := file.stat())
-        }
+        files, left_out = self._files()
+        stamps = dict[str, str]()
+        for name, file in files.items():
+            try:
+                state = file.stat()
+            except OSError as error:  # it goes just now, or cannot be reached: what the index holds of it stays
+                left_out.append(f"{name}: {error.strerror}")
+            else:
+                stamps[name] = f"{state.st_size} {state.st_mtime_ns}"
+        self._left_out = left_out
         try:
             self._db.execute("BEGIN IMMEDIATE")
-            removed = self._leave(self._known().keys() - files.keys())
-            while changed := sorted(name for name, _ in stamps.items() - self._known().items()):
-                for batch in batches(self._read(changed, files, stamps), _AT_ONCE):
-                    added += self.add(batch)  # durable before the record is
-                    self._db.execute("COMMIT")
-                    self._db.execute("BEGIN IMMEDIATE")
-                removed += self.remove(self._stale)
-                self._stale.clear()
+            known = dict(self._db.execute("SELECT path, stamp FROM file").fetchall())
+            gone = known.keys() - files.keys()
+            changed = sorted(name for name, stamp in stamps.items() if known.get(name) != stamp)
+            for name in (*gone, *changed):
+                self._mark(name)
+            self._db.executemany("DELETE FROM file WHERE path = ?", [(name,) for name in gone])
+            removed = self._remove("kept > 1 AND path NOT IN (SELECT path FROM file)")
+            added = self._add(self._read(changed, files, stamps))
+            removed += self._remove("kept > 1")
+            added += self._add(self._promote(files))
             self._db.execute("COMMIT")
         except (OSError, sqlite3.Error) as error:
             raise RunError(f"{self._record}: cannot be written ({error}).") from error
@@ -104,61 +116,108 @@ class WatchedFolder:
     def problems(self) -> list[str]:
         """A line about each file, row or copy that is left out."""
         rows = self._db.execute("SELECT problem FROM file WHERE problem <> '' ORDER BY path").fetchall()
-        return [line for (lines,) in rows for line in lines.split("\n")]
+        copies = self._db.execute(
+            "SELECT one.id || ': is a copy of ' || other.id FROM document AS one JOIN document AS other "
+            "ON other.digest = one.digest AND other.kept = 1 WHERE one.kept <> 1 AND one.kept <> 2 ORDER BY one.id"
+        )
+        lines = [line for (lines,) in rows for line in lines.split("\n")]
+        return [*self._left_out, *lines, *(line for (line,) in copies.fetchall())]
 
     def close(self) -> None:
         """Close the record."""
         self._db.close()
 
-    def _files(self) -> dict[str, Path]:
+    def _files(self) -> tuple[dict[str, Path], list[str]]:
         if self._path.is_file():
-            return {self._path.name: self._path}
-        files = files_below(self._path)[0] if self._path.is_dir() else []
+            return {self._path.name: self._path}, []
+        files, left_out = files_below(self._path) if self._path.is_dir() else ({}, [])
         if not files:
             raise MissingDataError(f"{self._path}: has no file that can be read as documents; nothing was changed.")
-        return {file.relative_to(self._path).as_posix(): file for file in files}
+        return files, left_out
 
-    def _known(self) -> dict[str, str]:
-        return dict(self._db.execute("SELECT path, stamp FROM file").fetchall())
+    def _mark(self, path: str) -> None:
+        """Have a file's documents removed at the end, unless they are read again until then, also after a stop."""
+        self._db.execute("DELETE FROM document WHERE path = ? AND kept = 0", (path,))
+        self._db.execute("UPDATE document SET kept = 2 WHERE path = ?", (path,))
+        self._db.execute("INSERT OR REPLACE INTO file VALUES (?, '', '')", (path,))
 
-    def _leave(self, paths: Iterable[str]) -> int:
-        """Remove the documents of files that are gone."""
-        ids = list[str]()
-        for path in paths:
-            ids += self._drop(path)
-            self._db.execute("DELETE FROM file WHERE path = ?", (path,))
-        return self.remove(ids) if ids else 0
+    def _remove(self, which: str) -> int:
+        """Remove documents from the index, and from the record those that are not copies."""
+        ids = [id for (id,) in self._db.execute(f"SELECT id FROM document WHERE kept <> 1 AND {which}").fetchall()]
+        if not ids:
+            return 0
+        removed = self.remove(ids)
+        self._db.execute(f"UPDATE document SET kept = 0 WHERE kept = 3 AND {which}")
+        self._db.execute(f"DELETE FROM document WHERE kept = 2 AND {which}")
+        self._commit()
+        return removed
 
-    def _drop(self, path: str) -> list[str]:
-        """Take a file's documents from the record; files that hold the same text are read again.
+    def _add(self, documents: Iterator[Document]) -> int:
+        added = 0
+        for batch in batches(documents, _AT_ONCE):
+            added += self.add(batch)  # durable before the record is
+            self._commit()
+        return added
 
-        Returns:
-            Ids of those that the index holds.
-        """
-        again = (
-            "UPDATE file SET stamp = '' WHERE path IN (SELECT path FROM document WHERE kept = 0 AND path <> ?1 "
-            "AND digest IN (SELECT digest FROM document WHERE path = ?1 AND kept = 1))"
-        )
-        self._db.execute(again, (path,))
-        rows = self._db.execute("DELETE FROM document WHERE path = ? RETURNING id, kept", (path,)).fetchall()
-        return [id for id, kept in rows if kept]
+    def _commit(self) -> None:
+        self._db.execute("COMMIT")
+        self._db.execute("BEGIN IMMEDIATE")
 
     def _read(self, names: Sequence[str], files: Mapping[str, Path], stamps: Mapping[str, str]) -> Iterator[Document]:
-        """The documents of files, which are put into the record on the way, without copies of others."""
+        """The documents of files, which are put into the record on the way, without copies of others.
+
+        One whose id another file's has gets its file's name before it.
+        """
         for name in names:
-            before, problems = set(self._drop(name)), list[str]()
-            for document in read_file(files[name], name, problems):
+            problems = list[str]()
+            for document in _documents(files[name], name, problems):
+                held = self._held(document.id)
+                if held is not None and held[0] != name and held[1] != 2:
+                    document = document._replace(id=id_of(f"{name}#{document.id}"))
+                    held = self._held(document.id)
+                if held is not None and held[1] != 2:
+                    problems.append(f"{document.id}: stands twice; the first one counts")
+                    continue
                 digest = digest_of(document)
-                same = self._db.execute(
-                    "SELECT id FROM document WHERE digest = ? AND kept = 1 AND id <> ?", (digest, document.id)
+                copied = self._is_kept(digest)
+                kept = 1 if not copied else 0 if held is None else 3
+                self._db.execute(
+                    "INSERT OR REPLACE INTO document VALUES (?, ?, ?, ?)", (document.id, name, digest, kept)
                 )
-                if copied := same.fetchone():
-                    problems.append(f"{document.id}: is a copy of {copied[0]}")
-                row = (document.id, name, digest, copied is None)
-                self._db.execute("INSERT OR REPLACE INTO document VALUES (?, ?, ?, ?)", row)
-                if copied is None:
-                    before.discard(document.id)
+                if not copied:
                     yield document
-            self._stale |= before
-            row = (name, stamps[name], "\n".join(problems))
-            self._db.execute("INSERT OR REPLACE INTO file VALUES (?, ?, ?)", row)
+            lines = "\n".join(problems).encode("utf-8", "backslashreplace").decode()
+            self._db.execute("INSERT OR REPLACE INTO file VALUES (?, ?, ?)", (name, stamps[name], lines))
+
+    def _promote(self, files: Mapping[str, Path]) -> Iterator[Document]:
+        """One copy of each text that no document of the index has any more."""
+        paths = self._db.execute(
+            "SELECT DISTINCT path FROM document AS one WHERE kept <> 1 AND NOT EXISTS "
+            "(SELECT 1 FROM document WHERE digest = one.digest AND kept = 1)"
+        )
+        for (name,) in paths.fetchall():
+            for document in _documents(files[name], name, []):
+                digest = digest_of(document)
+                if self._is_kept(digest):
+                    continue
+                row = self._db.execute(
+                    "UPDATE document SET kept = 1 WHERE id = "
+                    "(SELECT id FROM document WHERE path = ? AND digest = ? LIMIT 1) RETURNING id",
+                    (name, digest),
+                ).fetchone()
+                if row is not None:
+                    yield document._replace(id=row[0])
+
+    def _held(self, id: str) -> tuple[str, int] | None:
+        return self._db.execute("SELECT path, kept FROM document WHERE id = ?", (id,)).fetchone()
+
+    def _is_kept(self, digest: bytes) -> bool:
+        wanted = "SELECT 1 FROM document WHERE digest = ? AND kept = 1"
+        return self._db.execute(wanted, (digest,)).fetchone() is not None
+
+
+def _documents(file: Path, name: str, problems: list[str]) -> Iterator[Document]:
+    try:
+        yield from read_file(file, name, problems)
+    except MissingExtraError as error:
+        problems.append(f"{name}: {error}")

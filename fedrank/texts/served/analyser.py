@@ -4,7 +4,8 @@ All owners and askers of a federation use one; ``federation.toml`` names its lan
 
 * Unicode's compatibility form (NFKC) and case folding; accents of Latin letters are taken off, invisible characters
   left out, digits of every script written as 0 to 9;
-* a word is a run of letters and digits; ``C++``, ``C#`` and ``R&D`` are words, as is a single character or an emoji;
+* a word is a run of letters and digits of scripts with spaces; ``C++``, ``C#`` and ``R&D`` are words, as is a single
+  character or an emoji;
 * Chinese, Japanese and Korean runs are cut into overlapping pairs of characters, Thai, Lao, Khmer and Burmese ones into
   pairs of syllable parts (a letter with its marks), since no spaces stand between their words;
 * other words are stemmed (Snowball) in the language of the document, among those named that are written in the word's
@@ -56,7 +57,7 @@ _PROBE = (
     "The generously happier nationalities were organising rational relational traditions, wolves' knives, dying and "
     "dies; C++ 7 x1 isn't e-mail Ünïcode naïve flies skies agreed hopping hoping able-bodied university universe their "
     "die Häuser der Straße les chevaux étaient نظام المعلومات 信息检索 検索エンジン 정보 검색 ระบบค้นหา "
-    "информации R&D 🙂"
+    "информации R&D 🙂 第3季度C++语言"
 )
 #: Different words whose stems are kept in memory.
 _REMEMBERED = 500_000
@@ -68,9 +69,10 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     marks = "".join(chr(c) for c in range(0x300, sys.maxunicode) if unicodedata.category(chr(c)).startswith("M"))
 
     def word(letter: str, joint: str) -> str:
+        letter = f"(?:{letter})"
         return rf"{letter}+(?:{joint}{letter}+)*(?:(?:\+\+|\#)(?!{letter}))?"
 
-    any_word = word(rf"(?:[^\W_]|[{marks}])", "['’&]")
+    any_word = word(rf"(?![{_CJK}{_UNSPACED}{_EMOJI}])(?:[^\W_]|[{marks}])", "['’&]")
     every = f"[{_CJK}]+|[{_UNSPACED}]+|[{_EMOJI}]|{any_word}"
     return re.compile(every), re.compile(word("[a-z0-9]", "&")), re.compile(f"[เ-ไ]?.[{marks}]*", re.DOTALL)
 

@@ -73,14 +73,12 @@ def read_documents(path: Path, problems: list[str] | None = None) -> Iterator[Do
         FormatError: Something cannot be read, and ``problems`` is None.
     """
     if path.is_dir():
-        files, others = files_below(path)
+        files, left_out = files_below(path)
         if not files:
             raise MissingDataError(f"{path}: has no file of these kinds: {' '.join(READERS)}.")
-        if others and problems is not None:
-            problems.append(f"{sum(others.values())} files of other kinds ({', '.join(sorted(others))})")
-        found = (
-            document for file in files for document in read_file(file, file.relative_to(path).as_posix(), problems)
-        )
+        if problems is not None:
+            problems += left_out
+        found = (document for name, file in files.items() for document in read_file(file, name, problems))
     elif path.is_file():
         found = read_file(path, path.name, problems)
     else:
@@ -89,19 +87,46 @@ def read_documents(path: Path, problems: list[str] | None = None) -> Iterator[Do
         yield from found
         return
     known: dict[bytes, str] = {}
+    ids = set[str]()
     for document in found:
         first = known.setdefault(digest_of(document), document.id)
-        if first == document.id:
-            yield document
-        else:
+        if document.id in ids:
+            problems.append(f"{document.id}: stands twice; the first one counts")
+        elif first != document.id:
             problems.append(f"{document.id}: is a copy of {first}")
+        else:
+            ids.add(document.id)
+            yield document
 
 
-def files_below(folder: Path) -> tuple[list[Path], Counter[str]]:
-    """The files below a folder that can be read, in order, and how many others there are, by ending."""
-    every = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
-    others = Counter(file.suffix.lower() or "none" for file in every if file.suffix.lower() not in READERS)
-    return [file for file in every if file.suffix.lower() in READERS], others
+def files_below(folder: Path) -> tuple[dict[str, Path], list[str]]:
+    """The files below a folder that can be read, by their paths in it, in order; and a line about what is left out.
+
+    Hidden files and folders, whose names begin with a dot, are passed over, as are links to them.
+    """
+    root, files, left_out = folder.resolve(), dict[str, Path](), list[str]()
+    others = Counter[str]()
+    for file in sorted(folder.rglob("*")):
+        name = file.relative_to(folder).as_posix()
+        if _is_hidden(name) or not file.is_file():
+            continue
+        shown, kind, real = name.encode("utf-8", "backslashreplace").decode(), file.suffix.lower(), file.resolve()
+        if kind not in READERS:
+            others[kind or "none"] += 1
+        elif not real.is_relative_to(root):
+            left_out.append(f"{shown}: is a link to a file outside the folder")
+        elif shown != name:
+            left_out.append(f"{shown}: its name is not UTF-8; rename it")
+        elif not _is_hidden(real.relative_to(root).as_posix()):
+            files[name] = file
+    if others:
+        kinds = ", ".join(sorted(others)).encode("utf-8", "backslashreplace").decode()
+        left_out.append(f"{others.total()} files of other kinds ({kinds})")
+    return files, left_out
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in name.split("/"))
 
 
 def digest_of(document: Document) -> bytes:
@@ -159,7 +184,7 @@ def _check(document: Document, row: Any, path: Path) -> None:
         raise FormatError(f"the id must have 1 to {LONGEST_ID} bytes, got {size}.", path, line)
 
 
-def _name_of(name: str) -> str:
+def id_of(name: str) -> str:
     """The name where it is short enough for an id; else its end, with a hash of all of it."""
     if len(name.encode("utf-8", "surrogatepass")) <= LONGEST_ID:
         return name
@@ -296,7 +321,7 @@ def _whole(read: Callable[[bytes], _Parts]) -> Callable[[Path, str], Iterator[_R
             if not title.strip() and not body.strip():
                 raise FormatError("has no text; is it a scan?", path)
             day = datetime.fromtimestamp(state.st_mtime, UTC).date().isoformat()
-            return _name_of(name), title, body, {"date": day, **about}
+            return id_of(name), title, body, {"date": day, **about}
 
         yield row
 
@@ -309,7 +334,7 @@ def _read_mailbox(path: Path, name: str) -> Iterator[_Row]:
     def row(key: Any) -> tuple[str, str, str, dict[str, str]]:
         raw = box.get_bytes(key)
         sign = str(email.message_from_bytes(raw).get("message-id") or "").encode("utf-8", "replace") or raw
-        return _name_of(f"{name}#{hashlib.sha256(sign).hexdigest()[:12]}"), *_of_mail(raw)
+        return id_of(f"{name}#{hashlib.sha256(sign).hexdigest()[:12]}"), *_of_mail(raw)
 
     try:
         yield from (functools.partial(row, key) for key in box.iterkeys())
@@ -330,7 +355,7 @@ def _read_table(path: Path, name: str) -> Iterator[_Row]:
             raise FormatError("has more cells than the first line.", path, number + 1)
         known = {key.strip().lower(): value or "" for key, value in cells.items()}
         body = next((known[key] for key in _TEXTS if key in known), "\n".join(f"{k}: {v}" for k, v in known.items()))
-        given = next((known[key] for key in _IDS if known.get(key)), "") or _name_of(f"{name}#{number}")
+        given = next((known[key] for key in _IDS if known.get(key)), "") or id_of(f"{name}#{number}")
         title = next((known[key] for key in _TITLES if key in known), "")
         return given, title, body, _about(known.get("author"), known.get("date"))
 

@@ -290,7 +290,13 @@ class Owner:
         weights: dict[str, float] = {}
         for word, weight in zip(words, statistics.idf.max(axis=1).tolist(), strict=True):
             weights[word] = weights.get(word, 0.0) + max(weight, _LEAST)
-        found = self.engine.candidates(weights, max(self.settings.candidates, most))
+        asked = max(self.settings.candidates, most)
+        found = self.engine.candidates(weights, asked)
+        for _ in range(_ROUNDS):  # passages of a few long documents may hide all others
+            if len(found) < asked or len({one.id for one in found}) >= most:
+                break
+            asked *= 4
+            found = self.engine.candidates(weights, asked)
         by_field = score_documents(words, [candidate.words for candidate in found], statistics)
         scores = by_field.sum(axis=1)
         places: dict[str, int] = {}  # of a document's passages the best
@@ -357,6 +363,8 @@ _FULL = ("disk-full", "The owner's disk is full, so that it can count no questio
 _UNAVAILABLE = ("unavailable", "The owner's index cannot be read at the moment.")
 #: Vectors of queries that are kept in memory.
 _VECTORS = 256
+#: Times that four times as many passages are asked for, where they are of fewer documents than the answer may hold.
+_ROUNDS = 3
 #: Weight of a word that stands in every document: those that hold it are found, after all others.
 _LEAST = 1e-6
 #: Characters of a document's text that stand in place of a title, where the owner shows them.

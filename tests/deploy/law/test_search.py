@@ -402,6 +402,35 @@ def test_an_index_of_another_analyser_is_made_anew_from_what_it_holds(tmp_path, 
     assert [file.name for file in tmp_path.iterdir()] == ["index"]
 
 
+@pytest.mark.parametrize("stop", ["TantivyEngine._commit", "write_atomically", "shutil.rmtree"])
+def test_a_stop_while_an_index_is_made_anew_loses_nothing(tmp_path, monkeypatch, stop):
+    rows = [Document(f"d{n}", "", f"wing number{n}") for n in range(1201)]
+    engine = TantivyEngine(tmp_path / "index", None, Analyser(("german",)))
+    engine.add(rows)
+    engine.close()
+
+    def end(*_, **__):
+        raise KeyboardInterrupt
+
+    for _ in range(2):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(f"fedrank.texts.served.engines.tantivy.{stop}", end)
+            TantivyEngine(tmp_path / "index")
+    engine = TantivyEngine(tmp_path / "index")
+    assert len(engine) == 1201 and engine.get("d7") == rows[7]
+    engine.close()
+    assert [file.name for file in tmp_path.iterdir()] == ["index"]
+
+
+def test_a_long_document_hides_no_others(tmp_path):
+    engine = TantivyEngine(tmp_path / "index")
+    long = "\n\n".join("wing " * 399 for _ in range(300))
+    engine.add([Document("long", "", long), *(Document(f"d{n}", "", "a wing of an engine") for n in range(5))])
+    owner_ = Owner(engine, X25519PrivateKey.generate(), Tickets(bytes(32)), lambda *_: "", OwnerSettings())
+    assert {hit.id for hit in owner_.search(["wing"], 10)} == {"long", *(f"d{n}" for n in range(5))}
+    engine.close()
+
+
 def test_a_long_document_is_found_by_a_passage_and_given_whole(tmp_path):
     """Its words count once in the statistics, and it stands once in a list."""
     long = "\n".join(f"line {number} of a wing with word{number}" for number in range(2000))

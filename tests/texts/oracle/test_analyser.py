@@ -122,6 +122,22 @@ def test_words_that_look_like_code_are_words():
     assert cut("ok 🙂 👍🏽") == ["ok", "🙂", "👍"]
 
 
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("使用Python编程", ["使用", "python", "编程"]),
+        ("2024年度报告", ["2024", "年度", "度报", "报告"]),
+        ("第3季度营收报告", ["第", "3", "季度", "度营", "营收", "收报", "报告"]),
+        ("C++语言", ["c++", "语言"]),
+        ("Excelの使い方", ["excel", "の使", "使い", "い方"]),
+        ("ใช้Pythonได้", ["ใช้", "python", "ได้"]),
+        ("AI를 ok👍", ["ai", "를", "ok", "👍"]),
+    ],
+)
+def test_scripts_without_spaces_end_a_word_of_others(text, words):
+    assert Analyser(("chinese",)).cut(text) == words
+
+
 def test_one_text_in_several_codings_has_one_form():
     cut = Analyser(("french",)).cut
     assert cut("étudiant") == cut("e\u0301tudiant") == cut("ETUDIANT") == cut("étu\u00addiant")

@@ -59,18 +59,19 @@ class TantivyEngine:
         made_by = " ".join((_LAYOUT, index_fingerprint(self._analyser), encoder.digest if encoder else "-"))
         path, former = folder / "analyser", folder.with_name(f"{folder.name}.former")
         try:
+            if former.exists():  # a stop left it: once the new index says how it was made, all documents are there
+                shutil.rmtree(former if path.exists() else folder, ignore_errors=True)
             before = path.read_text() if path.exists() else ""
-            if before != made_by and folder.exists() and any(folder.iterdir()):
-                shutil.rmtree(former, ignore_errors=True)
+            if before != made_by and not former.exists() and folder.exists() and any(folder.iterdir()):
                 folder.rename(former)
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._schema, self._query = _schema(), tantivy.Query
             self._index = tantivy.Index(self._schema, path=str(folder))
             self._writer = self._index.writer(_HEAP, 1)
-            if former.exists():  # also one that a stop left half read
+            if former.exists():
                 self._index_anew(former, made_by)
-                shutil.rmtree(former)
             write_atomically(path, made_by.encode(), 0o600)
+            shutil.rmtree(former, ignore_errors=True)
         except (OSError, ValueError) as error:
             raise RunError(f"{folder}: cannot be used as an index ({error}).") from error
 

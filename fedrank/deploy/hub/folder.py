@@ -290,7 +290,7 @@ class HubFolder(ServedFolder):
         spent since the backup would count again, and what they draw is known. The lost hub must not be served any more.
 
         Args:
-            out: The new folder; one that is there has to be empty, such as a volume of a container.
+            out: The new folder; an existing one has to be empty, such as a volume of a container.
 
         Returns:
             When it was put back, in seconds since 1970, as the log says it.
@@ -318,7 +318,7 @@ class HubFolder(ServedFolder):
     def _copy_to(self, out: Path, settings: HubSettings, into_empty: bool = False) -> Iterator[Path]:
         """A folder with the hub's files, which takes its place when the block ends well, and else is deleted.
 
-        An empty folder that is there may be a mounted one, which no other takes the place of: the files are moved into
+        An existing empty folder may be a mounted one, which no other takes the place of: the files are moved into
         it, the settings last, which make a hub of it.
         """
         partial, there = None, out.exists() or out.is_symlink()

@@ -71,7 +71,7 @@ def restore(backup: Path, /, *, out: Path) -> None:
 
     Args:
         backup: Folder of the backup.
-        out: The new folder, which must not exist.
+        out: The new folder; one that exists has to be empty, such as a volume of a container.
     """
     when = HubFolder(backup).restore(out)
     print(f"{out}: put back at {datetime.fromtimestamp(when, UTC):%Y-%m-%d %H:%M:%S} UTC, as its log says")

@@ -68,6 +68,7 @@ def witness(
     """Be a witness: cosign the heads of hubs' logs as long as they only grow, and publish them. Ctrl-C stops it.
 
     With --check nothing is served: heads are compared once, and exit status 1 says that not all see the same log.
+    With --put-back nothing is served either, as it acts once: stop the witness, and start it without afterwards.
 
     Args:
         folder: Of the witness; made if it is not there.
@@ -93,8 +94,11 @@ def witness(
     with home.lock():
         home.prepare(name, logs)
         watcher, stop = Witness(home), threading.Event()
-        for one in put_back:
-            print(f"{one} begins anew after", watcher.begin_anew(one), sep="\n")
+        if put_back:  # not at each start: a log that goes back a second time has to be judged again
+            with contextlib.closing(watcher):
+                for one in put_back:
+                    print(f"{one} begins anew after", watcher.begin_anew(one), sep="\n")
+            return
 
         def ready(url: str) -> None:
             home.write_urls({"witness": url})

@@ -290,18 +290,23 @@ class HubFolder(ServedFolder):
         spent since the backup would count again, and what they draw is known. The lost hub must not be served any more.
 
         Args:
-            out: The new folder.
+            out: The new folder; an existing one has to be empty, such as a volume of a container.
 
         Returns:
             When it was put back, in seconds since 1970, as the log says it.
 
         Raises:
-            ConfigError: ``out`` exists.
+            ConfigError: ``out`` exists and is not empty, or this folder is no backup.
             RunError: Something cannot be read, written, or does not belong together; or processes serve the database.
         """
         settings, store = self.open(read_only=True)
         store.close()
-        with self._copy_to(Path(out), settings) as partial:
+        if not (self.path / _BACKUP).exists():
+            raise ConfigError(
+                f"{self.path}: is no backup (it has no file {_BACKUP!r}), but a hub that is served or was. Restore a "
+                "folder that fedrank hub backup made."
+            )
+        with self._copy_to(Path(out), settings, into_empty=True) as partial:
             store = Store(HubFolder(partial)._place(settings))
             with contextlib.closing(store):
                 if not store.lead():
@@ -310,22 +315,32 @@ class HubFolder(ServedFolder):
                 return store.recover(terms.epoch_of(last.number) if last and terms.tokens else 0, int(time.time()))
 
     @contextlib.contextmanager
-    def _copy_to(self, out: str | os.PathLike[str], settings: HubSettings) -> Iterator[Path]:
-        """A folder with the hub's files, which takes its place when the block ends well, and else is deleted."""
-        out, partial = Path(out), None
-        if out.exists() or out.is_symlink():
-            raise ConfigError(f"{out}: exists already; nothing is written over. Choose a folder that does not exist.")
+    def _copy_to(self, out: Path, settings: HubSettings, into_empty: bool = False) -> Iterator[Path]:
+        """A folder with the hub's files, which takes its place when the block ends well, and else is deleted.
+
+        An existing empty folder may be a mounted one, which no other takes the place of: the files are moved into
+        it, the settings last, which make a hub of it.
+        """
+        partial, there = None, out.exists() or out.is_symlink()
+        if there and not (into_empty and out.is_dir() and not any(out.iterdir())):
+            wanted = "that does not exist, or is empty" if into_empty else "that does not exist"
+            raise ConfigError(f"{out}: exists already; nothing is written over. Choose a folder {wanted}.")
         try:
-            out.absolute().parent.mkdir(parents=True, exist_ok=True)
-            partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.absolute().parent))
+            beside = out if there else out.absolute().parent
+            beside.mkdir(parents=True, exist_ok=True)
+            partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=beside))
             if not settings.database:
                 copy_database(self.log, partial / self.log.name)
             for name in _BACKED_UP:
                 if (self.path / name).exists():
                     write_atomically(partial / name, (self.path / name).read_bytes(), 0o600)
             yield partial
-            partial.rename(out)
-            sync_folder(out.absolute().parent)
+            if there:
+                for path in sorted(partial.iterdir(), key=lambda path: path.name == self.settings.name):
+                    path.rename(out / path.name)
+            else:
+                partial.rename(out)
+            sync_folder(beside)
         except (OSError, sqlite3.Error) as error:
             raise RunError(f"{out}: the copy cannot be made ({error}). Nothing was written.") from error
         finally:

@@ -356,6 +356,30 @@ def test_a_backup_is_never_written_over(tmp_path):
     assert list((tmp_path / "copy").iterdir()) == []
 
 
+def test_only_a_backup_is_restored(tmp_path):
+    home = make(tmp_path / "hub")
+    with pytest.raises(ConfigError, match="is no backup"):
+        home.restore(tmp_path / "second")
+    assert not (tmp_path / "second").exists()
+
+
+def test_a_backup_is_restored_into_an_empty_folder_that_stays_the_one_it_was(tmp_path):
+    """As a volume is one: no folder can take its place."""
+    home, out = make(tmp_path / "hub"), tmp_path / "volume"
+    home.back_up(tmp_path / "copy")
+    out.mkdir()
+    (out / "other").touch()
+    with pytest.raises(ConfigError, match="exists"):
+        HubFolder(tmp_path / "copy").restore(out)
+    (out / "other").unlink()
+    before = out.stat().st_ino
+    HubFolder(tmp_path / "copy").restore(out)
+    assert out.stat().st_ino == before and set(modes(out)) == set(modes(tmp_path / "copy")) - {"backup"}
+    HubFolder(out).open()[1].close()
+    assert len(audit_folder(out).put_back) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"hub", "copy", "volume"}
+
+
 def test_a_backup_that_fails_leaves_nothing(tmp_path):
     for broken in ["log.key", "admin.token", "gateway.key", "hub.db"]:
         home = make(tmp_path / "hub", cohort=100, tokens=1, batch=2)

@@ -10,6 +10,7 @@ import pytest
 from hubs import enrolled, make, message, opened, running
 from log_worlds import LocalHub, cosign, signer_of, witness
 
+from fedrank.cli.main import call
 from fedrank.core.errors import RunError
 from fedrank.deploy.http.client import HttpClient, response_of
 from fedrank.deploy.hub import publishing as published
@@ -95,6 +96,22 @@ def test_a_witness_that_was_killed_does_not_go_back(home):
 def again_line(one):
     (note,) = one.heads()
     return note[len(ONE.note(6)) :]
+
+
+def test_a_log_begins_anew_by_a_command_that_serves_nothing(home, capsys, monkeypatch):
+    """Else it would do so at every start, and a log could go back as often as its witness is started."""
+    served = []
+    monkeypatch.setattr("fedrank.cli.listen.Address.serve", lambda *_, **__: served.append(True))
+    one = Witness(home)
+    assert one.add(ONE.body(0, 7)).status == 200
+    before = one.heads()
+    one.close()
+    assert call(["hub", "witness", str(home.path), "--put-back", str(LOG.key)]) == 0
+    assert before[0] in capsys.readouterr().out and served == []
+    assert call(["hub", "witness", str(home.path)]) == 0 and served == [True]
+    one = Witness(home)
+    assert one.heads() == [] and one.add(TWO.body(0, 5)).status == 200
+    one.close()
 
 
 def test_a_witness_without_its_database_or_key_does_not_start(home):

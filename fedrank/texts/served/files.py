@@ -3,7 +3,7 @@
 =====================================  ===============================================================================
 ``.txt``                               one document; the first line is its title if more follows
 ``.md``, ``.markdown``                 the same, with front matter in YAML (``title``, ``date``, ``author``)
-``.html``, ``.htm``                    the text of ``<main>``, each ``<article>`` or the page, without navigation, scripts
+``.html``, ``.htm``                    the text of ``<main>``, each ``<article>`` or the page, without navigation
 ``.pdf``, ``.docx``                    their text; title, author and date from their properties
 ``.eml``, ``.mbox``                    a mail each, without attachments: the subject is its title
 ``.csv``, ``.tsv``                     a row each, with a column ``text`` (``body``, ``content``), or all columns

@@ -70,7 +70,7 @@ def measured(folder: Path, given: argparse.Namespace, planned: bool) -> dict[str
         while not (home.path / "application.url").exists():
             time.sleep(0.1)
         client = PlatformClient.of_folder(home.path)
-        rows = random.standard_normal((_ITEMS, given.features)).squeeze().tolist()
+        rows = random.uniform(-1.0 if given.features > 1 else 0.0, 1.0, (_ITEMS, given.features)).squeeze().tolist()
         client.register({f"item-{place}": row for place, row in enumerate(rows)})
         for user in range(_USERS):
             client.begin(f"user-{user}")

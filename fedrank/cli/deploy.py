@@ -28,6 +28,8 @@ from fedrank.deploy.hub.settings import (
 )
 
 _HUB = Path("hub")
+#: Values that turn a switch on, as :mod:`cyclopts` reads them.
+_ON = ("yes", "y", "1", "true", "t")
 #: Most devices that an error names.
 _NAMED = 5
 
@@ -37,16 +39,16 @@ def settings_of(folder: str | None, given: Mapping[str, str]) -> dict[str, Json]
 
     Args:
         folder: Of the hub; None: the default one.
-        given: Values of flags by their names.
+        given: Values of flags by their names; a switch's is "True" or what was given for it.
     """
     from fedrank.engine.settings import table_of
 
     path = HubFolder(folder or _HUB).settings
     if path.exists():
         return table_of(read_settings(path))
-    if "--trial" in given or "--collect" in given:
+    if any(given.get(name, "no").lower() in _ON for name in ("--trial", "--collect")):
         return TRIAL
-    kinds = {"devices": int, "searches": float, "days": float, "epsilon": float, "participations": int}
+    kinds = {"devices": int, "searches": float, "days": float, "epsilon": float, "participations": int, "checks": float}
     with contextlib.suppress(ValueError):  # what is no number is refused by its flag
         return dict(
             fit_private(**{name: kind(given[f"--{name}"]) for name, kind in kinds.items() if f"--{name}" in given})
@@ -92,13 +94,18 @@ def serve(
         at: Where it listens.
         proxies: Addresses of reverse proxies whose X-Forwarded-For is believed. With them, --status auto means admin.
     """
-    from fedrank.deploy.hub.announcement import linking, pace, promise, why_silent, why_unfair
+    from fedrank.deploy.hub.announcement import linking, pace, promise, why_silent, why_unfair, why_void
     from fedrank.deploy.hub.service import Listen, run_hub
 
     home = HubFolder(folder)
     log_to_stderr()
     public = is_public(settings.status, at, proxies)
     fit_private(devices, searches, days)  # refuses what is out of range
+    if settings.tokens and devices < settings.least_sales and not home.settings.exists():
+        raise ConfigError(
+            f"devices = {devices:,} buy fewer tokens than least_sales = {settings.least_sales:,}: every epoch would be "
+            "void, and no device report. Give a lower --least-sales, knowing that so few are no crowd; or --trial."
+        )
 
     def ready(url: str) -> None:
         print(f"hub      {url}", f"status   {url}/status", sep="\n")
@@ -106,7 +113,7 @@ def serve(
         kept = read_settings(home.settings)
         print(f"linking  {linking(kept)}", f"privacy  {promise(kept)}", f"rounds   {pace(kept)}", sep="\n", flush=True)
         at.warn_without_tls("tokens")
-        for warning in filter(None, (why_silent(kept), why_unfair(kept))):
+        for warning in filter(None, (why_silent(kept), why_unfair(kept), why_void(kept))):
             print(f"fedrank: warning: {warning}", file=sys.stderr)
 
     with home.lock():

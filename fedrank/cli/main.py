@@ -174,7 +174,7 @@ def _settings_of_file(command: App, commands: tuple[str, ...], arguments: cyclop
         return
     from fedrank.cli.deploy import settings_of
 
-    given = {argument.name: token.value for argument in arguments for token in argument.tokens}
+    given = {one.name: token.value or str(token.implicit_value) for one in arguments for token in one.tokens}
     named = [argument.name for argument in arguments if argument.field_info.name == "folder"]
     folder = given.pop(named[0], None) if named else None
     cyclopts.config.Dict({"hub": {"serve": settings_of(folder, given)}})(command, commands, arguments)

@@ -1,5 +1,6 @@
 """``fedrank hub serve``, ``simulate`` and ``replay`` as a person at a terminal sees them."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -9,14 +10,18 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 from hubs import trial_settings
+from scipy.stats import binom, poisson
 
 from fedrank.cli import deploy
 from fedrank.cli.main import call
 from fedrank.core.errors import RunError
+from fedrank.deploy.hub.announcement import why_void
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.settings import HubSettings, expect_messages, fit_private
+from fedrank.ranking.schedule import Schedule, choose_schedule
 
 
 def fedrank(*arguments, **options):
@@ -77,7 +82,8 @@ def test_a_hub_and_a_fleet_learn_together(tmp_path):
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         of_devices = {"device", "report", "member", "credential", "code", "admission"}
         of_rounds = {"hub", "round", "judgement", "watch", "halt", "entry", "node", "sqlite_sequence"}
-        assert tables == of_devices | of_rounds
+        of_tokens = {"issuer", "purchase", "secret"}  # empty in a trial
+        assert tables == of_devices | of_rounds | of_tokens | {"challenge", "state"}
         assert [row[1] for row in db.execute("PRAGMA table_info(report)")] == ["round", "device", "message"]
         assert [row[1] for row in db.execute("PRAGMA table_info(device)")] == ["number", "token", "day"]
         assert {len(m) for (m,) in db.execute("SELECT message FROM report")} == {6}
@@ -147,21 +153,64 @@ def test_a_new_hub_is_private_and_what_is_not_said_fits_the_number_of_devices(tm
         }.items():
             assert call(["hub", "serve", str(tmp_path / name), "--n-features", "5", *flags, *port]) == 1
     read = {name: HubFolder(tmp_path / name).open()[0] for name in ("default", "few", "busy")}
-    for one, devices, searches, messages in (
-        (read["default"], 200_000, 3.0, 200_000),
-        (read["few"], 50, 3.0, 50),
-        (read["busy"], 1_000_000, 10.0, 2_000_000),
+    for one, devices, searches, life in (
+        (read["default"], 200_000, 3.0, 1),
+        (read["few"], 50, 3.0, 1),
+        (read["busy"], 1_000_000, 10.0, 2),
     ):
         terms = one.terms()
         assert terms.epsilon_life == 1.0 and terms.piecewise is not None and terms.interleaved and terms.log
         assert terms.tokens == 1 and terms.drawn_seeds and terms.checks == 0.1 and not one.trial
         learning = one.rounds - 1  # in the first round tokens are sold
-        assert learning * one.cohort <= messages < learning * (one.cohort + 1)
+        sending = one.due * binom.cdf(life - 1, np.arange(learning), one.due)  # part of the devices, in each round
+        assert one.cohort == int(0.9 * devices * sending[0]) and sending[0] == sending.max()
+        made = choose_schedule(int(0.9 * devices * sending.sum()), terms.epsilon_message, 365 * searches / 1.5)
+        assert (one.interactions, learning, one.learning_rate) == (made.interactions, made.rounds, made.learning_rate)
         assert one.learning_rate == pytest.approx(0.4 / learning)
-        assert devices * one.due == pytest.approx(messages / learning)
-        assert one.round_seconds == one.deadline == pytest.approx(86_400 * one.interactions / searches)
-        assert learning * (one.interactions - 1) <= 365 * searches  # a year, but for whole searches
+        assert one.round_seconds == one.deadline == pytest.approx(1.5 * 86_400 * one.interactions / searches)
+        assert learning * (one.interactions - 1) <= 365 * searches / 1.5  # a year, but for whole searches
     assert read["default"] == HubSettings(n_features=5, log=read["default"].log)
+
+
+@pytest.mark.parametrize("life", [1, 2, 5])
+@pytest.mark.parametrize("devices", [2_000, 200_000])
+def test_the_rounds_of_a_new_hub_have_messages_enough_to_the_end(devices, life):
+    """The draw that makes the noise of all steps least, by search; the messages of devices, by simulation."""
+    made = fit_private(devices, days=10_000.0, participations=life)
+    rounds = made["rounds"] - 1
+
+    def noise(due):
+        return np.sum(1 / (due * binom.cdf(life - 1, np.arange(rounds), due)))
+
+    assert noise(made["due"]) < 1.005 * min(noise(due) for due in np.linspace(0.5, 3.0, 500) * life / rounds)
+    draws = np.random.default_rng(0).random((4000, rounds)) < made["due"]
+    sent = np.minimum(draws.sum(axis=1), life)
+    assert expect_messages(made["due"], rounds, life) == pytest.approx(sent.mean(), abs=4 * sent.std() / 4000**0.5)
+    assert sent.mean() > 0.78 * life and made["cohort"] == int(0.9 * devices * made["due"])
+
+
+def test_a_hub_whose_devices_are_too_few_for_its_tokens_is_refused(tmp_path, capsys):
+    few = ["--n-features", "5", "--devices", "15"]
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # so that the command ends
+        port = ["--port", str(taken.getsockname()[1])]
+        assert call(["hub", "serve", str(tmp_path / "no"), *few, *port]) == 1
+        assert "least_sales = 20" in capsys.readouterr().err and not (tmp_path / "no").exists()
+        for name, flags in {
+            "lower": [*few, "--least-sales", "15"],
+            "trial": [*few, "--trial"],
+            "more": ["--n-features", "5", "--devices", "20"],
+        }.items():
+            assert call(["hub", "serve", str(tmp_path / name), *flags, *port]) == 1
+            assert why_void(HubFolder(tmp_path / name).open()[0]) == ""
+    before = dataclasses.replace(HubFolder(tmp_path / "lower").open()[0], least_sales=20)
+    assert why_void(before)  # as hubs were made before they were refused
+
+
+def test_a_round_is_long_enough_for_most_users(monkeypatch):
+    for interactions, least in ((4, 0.84), (22, 0.98), (128, 0.999)):
+        monkeypatch.setattr("fedrank.deploy.hub.settings.choose_schedule", lambda *_: Schedule(50, interactions, 99))  # noqa: B023
+        days = fit_private(searches=2.0)["round_seconds"] / 86_400
+        assert poisson.sf(interactions - 1, 2.0 * days) > least
 
 
 def test_a_fleet_without_a_hub_says_so(tmp_path, capsys):
@@ -203,3 +252,26 @@ def test_an_enrolment_token_is_read_from_a_file(tmp_path):
     file.write_bytes(b"\xff")
     with pytest.raises(RunError, match="cannot be read"):
         deploy._where(hub, file)
+
+
+@pytest.mark.parametrize(
+    ("flags", "trial"),
+    [
+        (["--trial"], True),
+        (["--trial=true"], True),
+        (["--no-trial"], False),
+        (["--trial=false"], False),
+        (["--no-collect"], False),
+        ([], False),
+    ],
+)
+def test_the_value_of_a_switch_decides_on_the_settings_of_a_trial(tmp_path, capsys, flags, trial):
+    folder = str(tmp_path / "hub")
+    with socket.create_server(("127.0.0.1", 0)) as taken:  # so that the command ends
+        port = ["--port", str(taken.getsockname()[1])]
+        assert call(["hub", "serve", folder, "--n-features", "5", *flags, *port]) == 1
+        settings = HubFolder(folder).open()[0]
+        assert (settings.trial, settings.tokens, settings.participations) == (trial, 1 - trial, 1 - trial)
+        capsys.readouterr()
+        assert call(["hub", "serve", folder, "--no-trial" if trial else "--trial", *port]) == 1
+        assert "trial cannot be changed" in capsys.readouterr().err

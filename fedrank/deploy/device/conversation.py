@@ -83,9 +83,7 @@ class Prover:
             seen = self.seen(terms)
             head = self._newest(terms, seen)
             if isinstance(head, Head):
-                self._keep(terms, head)
-                if seen is not None and head.recovered > seen.recovered:
-                    self._go_back(terms, seen, head)
+                self._keep(terms, seen, head)
             return head
         except UnprovenError as error:
             if error.conflict is not None:
@@ -121,31 +119,32 @@ class Prover:
             return answer
         try:
             return Answer.parse(answer).check(terms, seen, self._trust)
-        except TooShortError:
-            assert seen is not None  # nothing was too short before the first
-            self.told = True
-            answer = self._connection.log(seen.size)
+        except TooShortError as short:
+            self.told |= short.size > 0
+            answer = self._connection.log(short.size)
             return answer if isinstance(answer, Refusal) else Answer.parse(answer).check(terms, seen, self._trust)
 
-    def _keep(self, terms: Terms, head: Head) -> None:
-        outbox = self._memory.outbox
+    def _keep(self, terms: Terms, seen: Head | None, head: Head) -> None:
+        """Keep a head; of a log that was put back, the one from before too, and no token: those it sold are void.
+
+        All of it or nothing: a device that was killed in between would have void tokens and no evidence.
+        """
+        outbox, went_back = self._memory.outbox, seen is not None and head.recovered > seen.recovered
         with self._memory.lock, outbox.transaction():
             kept = outbox.get(_name("head", terms))  # another process may have seen a newer one
             before = None if kept is None else Head.from_json(kept)
             if before is None or (before.recovered, before.size) <= (head.recovered, head.size):
                 outbox.put(**{_name("head", terms): head.as_json()})
-
-    def _go_back(self, terms: Terms, seen: Head, head: Head) -> None:
-        """Go on with a log that was put back from a backup: keep both heads, and forget tokens, which are void."""
-        with self._memory.lock:
             found = self.recoveries(terms)
-            if all(when != head.recovered for when, *_ in found):
-                kept = [*found, [head.recovered, seen.note, head.note]][-_MOST_CONFLICTS:]
-                self._memory.outbox.put(**{_name("recoveries", terms): json.dumps(kept)})
-            if terms.tokens:
-                Wallet(self._memory.outbox).forget(terms.hub, 1 << 32)
-        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(min(head.recovered, 1 << 37)))
-        self._memory.complain(f"the hub was put back from a backup at {when}, as its log says")
+            if seen is not None and went_back and all(when != head.recovered for when, *_ in found):
+                # The oldest and the newest stay: neither the first time is pushed out, nor the last left out.
+                now = [*found[:1], *found[1:][2 - _MOST_CONFLICTS :], [head.recovered, seen.note, head.note]]
+                outbox.put(**{_name("recoveries", terms): json.dumps(now)})
+            if went_back and terms.tokens:
+                Wallet(outbox).forget(terms.hub, 1 << 32)
+        if went_back:
+            when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(head.recovered))
+            self._memory.complain(f"the hub was put back from a backup at {when}, as its log says")
 
     def recoveries(self, terms: Terms) -> list[list[Any]]:
         """Times at which the hub was put back from a backup, with the heads that this device saw before and after."""

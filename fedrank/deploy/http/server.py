@@ -17,7 +17,7 @@ import signal
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from fedrank.core.errors import ConfigError, MissingExtraError, RunError
@@ -66,14 +66,20 @@ class Servers:
             for TLS; ``grace_seconds`` for the last answers; ``proxies``, addresses or networks whose
             ``X-Forwarded-For`` is believed, which bound the size of headers.
         connections: Most connections of each; fewer where the system allows a process fewer open files.
+        beside: What runs beside them in their event loop, until they end.
 
     Raises:
         ConfigError: A port is taken, or a certificate cannot be used.
         MissingExtraError: The extra ``serve`` is not installed.
     """
 
-    def __init__(self, apps: Sequence[tuple[HttpApp, dict[str, Any]]], connections: int = 10_000):
-        connections = _most_connections(connections)
+    def __init__(
+        self,
+        apps: Sequence[tuple[HttpApp, dict[str, Any]]],
+        connections: int = 10_000,
+        beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+    ):
+        self._beside, connections = beside, _most_connections(connections)
         self.running = [_prepare(app, connections, **options) for app, options in apps]
 
     def run(self, on_ready: Callable[[list[str]], object]) -> None:
@@ -95,11 +101,8 @@ class Servers:
 
     async def _serve(self, on_ready: Callable[[list[str]], object]) -> None:
         tasks = [asyncio.create_task(_serve_one(one)) for one in self.running]
-        watching = [
-            asyncio.create_task(Certificate(one.server.config).watch())
-            for one in self.running
-            if one.server.config.is_ssl
-        ]
+        watching = [Certificate(one.server.config).watch() for one in self.running if one.server.config.is_ssl]
+        watching = [asyncio.create_task(one) for one in [*watching, *(begin() for begin in self._beside)]]
         try:
             while not all(one.server.started for one in self.running) and not any(task.done() for task in tasks):
                 await asyncio.sleep(0.005)

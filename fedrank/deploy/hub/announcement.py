@@ -55,6 +55,18 @@ def why_silent(settings: HubSettings) -> str:
     )
 
 
+def why_void(settings: HubSettings) -> str:
+    """A warning if the devices that fill a cohort are too few for the tokens of an epoch to count; empty if not."""
+    part = settings.due * (1 - settings.checks)
+    devices = math.ceil(settings.cohort / part) if part else math.inf
+    if not settings.tokens or devices >= settings.least_sales:
+        return ""
+    return (
+        f"a cohort of {settings.cohort:,} is for about {devices:,} devices, and an epoch that sells fewer than "
+        f"least_sales = {settings.least_sales:,} tokens is void: no device reports in it"
+    )
+
+
 def linking(settings: HubSettings) -> str:
     """A sentence on who can put the reports of a device together."""
     if not settings.tokens:

@@ -40,6 +40,10 @@ PIECEWISE_EPSILON = 1.0
 MOST_REPORTS = 2_000_000
 #: Devices, searches a day of each one's user, and days of training where nothing is said.
 DEVICES, SEARCHES, DAYS = 200_000, 3.0, 365.0
+#: Part of the messages that check where nothing is said.
+CHECKS = 0.1
+#: Length of a round in mean times of the searches of a message.
+_SLACK = 1.5
 #: Fewest tokens that an epoch sells where nothing is said: fewer are no crowd.
 _CROWD = 20
 
@@ -62,11 +66,20 @@ def fit_private(
     days: float = DAYS,
     epsilon: float = PIECEWISE_EPSILON,
     participations: int = 1,
+    checks: float = CHECKS,
 ) -> Fitting:
     """Settings that fit each other where a device sends few messages in its life.
 
-    In each round as many devices are due as its cohort, by a draw of their tokens. A round is open as long as a user
-    takes for the searches of a message. In round 0 tokens are sold, and none counts.
+    A device is due in each of R rounds by a draw of its token, with one probability q, until it has sent its P
+    messages. So for P = 1 a part q(1 − q)^(r − 1) of the devices sends in round r, and 1 − (1 − q)^R in all. With a
+    small q many never send; with a large one the first rounds have most of the messages. The noise of all steps
+    together, the sum over rounds of one divided by the part that sends, is least at about q = (P + 0.56) / R: for P = 1
+    80 % of the devices send, most in the first round, whose expected reports are the cohort, and a fifth of that in
+    the last. The schedule is chosen for the messages that are expected so, less those that check.
+
+    A round is open for 1.5 times as long as a user takes for the searches of a message. Searches come as a Poisson
+    process does: in their mean time only half of the users would be through, in 1.5 times that it are 85 % of them for
+    4 searches, 98 % for 22 and nearly all for 128. In round 0 tokens are sold, and none counts.
 
     Args:
         devices: Devices that take part.
@@ -74,26 +87,47 @@ def fit_private(
         days: Days that training may take.
         epsilon: ε of a message.
         participations: Messages of a device in its life.
+        checks: Part of the messages that compare models, from which nothing is learnt.
 
     Raises:
         ConfigError: There are no devices, or no searches.
     """
-    if devices < 1 or participations < 1 or not (0 < searches < math.inf and 0 < days < math.inf):
+    if devices < 1 or participations < 1 or not (0 < searches < math.inf and 0 < days < math.inf and 0 <= checks <= 1):
         raise ConfigError(
-            f"devices, participations, searches and days must be above 0, got {devices}, {participations}, "
-            f"{searches:g} and {days:g}."
+            f"devices, participations, searches and days must be above 0, and checks in 0..1; got {devices}, "
+            f"{participations}, {searches:g}, {days:g} and {checks:g}."
         )
-    one = choose_schedule(devices * participations, epsilon, days * searches)
-    seconds = float(round(one.interactions / searches * 86_400))
+    most, messages = days * searches / _SLACK, devices * participations
+    due, one = 1.0, choose_schedule(messages, epsilon, most)
+    for _ in range(2):  # the messages follow from the rounds, and these from the messages only in steps
+        due = min(1.0, (participations + 0.56) / one.rounds)
+        messages = max(1, int(devices * (1 - checks) * expect_messages(due, one.rounds, participations)))
+        one = choose_schedule(messages, epsilon, most)
+    due = min(1.0, (participations + 0.56) / one.rounds)
+    seconds = float(round(_SLACK * one.interactions / searches * 86_400))
     return {
         "interactions": one.interactions,
-        "cohort": one.clients,
+        "cohort": max(1, int(devices * due * (1 - checks))),
         "rounds": one.rounds + 1,
         "learning_rate": one.learning_rate,
-        "due": min(1.0, participations / one.rounds),
+        "due": due,
         "round_seconds": seconds,
         "deadline": seconds,
     }
+
+
+def expect_messages(due: float, rounds: int, participations: int) -> float:
+    """Expected messages of a device that is due in each round with a probability until it has sent all of its own.
+
+    >>> expect_messages(0.5, 2, 1)
+    0.75
+    """
+    some = min(participations, rounds)
+    sent, before = 0.0, [1.0, *(some - 1) * [0.0]]  # probability of having sent 0, 1, … so far
+    for _ in range(rounds):
+        sent += due * sum(before)
+        before = [(1 - due) * here + due * less for here, less in zip(before, [0.0, *before[:-1]], strict=True)]
+    return sent
 
 
 _FITTING = fit_private()
@@ -161,13 +195,13 @@ class HubSettings(Agreement):
     due: float = setting(
         _FITTING["due"],
         "Part of the devices that are due in a round, by a draw of each; others do not report. By default as many as "
-        "fill the cohort.",
+        "fill the cohort of the first round; later ones have fewer, as devices have sent all that they may.",
     )
     drawn_seeds: bool = setting(
         True, "The seed of a device's perturbation is a draw, so that no one can search for a favourable one."
     )
     checks: float = setting(
-        0.1, "Part of the devices, by a draw of each, that compare the newest model with the best one in a round."
+        CHECKS, "Part of the devices, by a draw of each, that compare the newest model with the best one in a round."
     )
 
     trial: bool = setting(
@@ -416,4 +450,4 @@ def read_settings(path: Path) -> HubSettings:
 
 def differing(old: HubSettings, new: HubSettings) -> list[str]:
     """Names of settings that differ and that cannot change once devices have enrolled."""
-    return [name for name in (*AGREED, *_LEARNING, "start_from") if getattr(old, name) != getattr(new, name)]
+    return [name for name in (*AGREED, *_LEARNING, "start_from", "trial") if getattr(old, name) != getattr(new, name)]

@@ -429,7 +429,10 @@ def page(status: dict, refused: dict[str, int]) -> str:
         said += f" Each point is the mean of {block:,} rounds."
     if name in REWARDS:
         said += f" {name}: {REWARDS.entry(name).summary}"
+    checks = s.get("checks")
     chart = h("figure", h("figcaption", said), reward_picture(s["reward"], drawn), class_="card")
+    if opens := _shows_checks(s):
+        chart = _checks_figure(s["checks"])
     about = join(h("span", class_=f"dot {s['state']}"), "fedrank hub ", h("code", s["hub"][:8]))
     values = {
         "build": _BUILD,
@@ -438,7 +441,7 @@ def page(status: dict, refused: dict[str, int]) -> str:
         "title": f"{_title(s)} · fedrank hub {s['hub'][:8]}",
         "head": head(_opening(s, applied, points), about, (), chart, _now(s, applied)),
         "alert": join(_trial(s), _alert(s.get("alert"))),
-        "checks": _checks(s.get("checks")),
+        "checks": "" if checks is None else _checks(checks, opens),
         "seconds_caption": _seconds_words(points, drawn),
         "seconds": seconds_picture(drawn),
         "latest": _latest(points),
@@ -470,11 +473,28 @@ def _opening(s: dict, applied: int, points: Sequence[Point]) -> Opening:
     return Opening(title, _sentence(s, applied, points), _numbers(s, applied, points))
 
 
+def _shows_checks(s: dict) -> bool:
+    """True if checks open the page: reports of one number each say nothing about the reward."""
+    return s.get("checks") is not None and s.get("mechanism") == "piecewise"
+
+
+def _of_checks(checks: dict) -> Comparison:
+    """The newest model against the best one, by the checks since that is the best."""
+    best = f"that of round {checks['best']:,}"
+    return Comparison(Interval(checks["mean"], checks["low"], checks["high"]), best, unit="checks")
+
+
 def _sentence(s: dict, applied: int, points: Sequence[Point]) -> Sentence:
-    """Sentence on what was learnt so far: the first rounds beside the latest ones."""
+    """Sentence on what was learnt so far: the first rounds beside the latest ones, or the checks."""
     known = [p for p in points if p.reward is not None]
     if not points:
         return say("Nothing has been learnt yet: the first round is not over.")
+    if _shows_checks(s):
+        n, done = s["checks"]["checks"], f"{count(applied, 'round')} applied"
+        if not n:
+            return say(f"{done}; no device has compared the newest model with the best one yet.")
+        found = _of_checks(s["checks"])
+        return say(f"{done}; by {count(n, 'check')} the newest model is ", found, Ends(found), ".")
     if not known:
         return say(f"{count(applied, 'round')} applied; these reports say nothing about how good rankings are.")
     compared = min(_COMPARED, len(known) // 2)
@@ -581,6 +601,10 @@ def _caveat(s: dict) -> Html:
     if s.get("flooded"):
         words = "More devices want to enrol than enrolments_per_minute lets in: newcomers are asked to come back later."
         return h("p", words, class_="caveat")
+    if s.get("void") and s["state"] not in ("done", "halted"):
+        sold = f"{count(s['sales'], 'token')} {'was' if s['sales'] == 1 else 'were'} sold for this epoch"
+        words = f"{sold}, fewer than least_sales = {s['least_sales']:,}: it is void, and no device reports in it."
+        return h("p", words, class_="caveat")
     due = int(devices * s.get("due", 1.0))
     if s["state"] in ("done", "halted") or devices >= cohort <= max(due, 1):
         return Html()
@@ -597,8 +621,12 @@ def _caveat(s: dict) -> Html:
 def _numbers(s: dict, applied: int, points: Sequence[Point]) -> tuple[Number, ...]:
     """The four numbers at the top."""
     known = [p for p in points if p.reward is not None]
-    reward, said = Named("–"), "nothing is known yet"
-    if known:
+    reward, said, label = Named("–"), "nothing is known yet", f"Latest {s['reward']}"
+    if _shows_checks(s):
+        best = s["checks"]["best"]
+        label, reward = "Best model", Named(f"round {best:,}")
+        said = "it won against the one before" if best else "no later one has won against it"
+    elif known:
         last = known[-1]
         reward = _reward_of(last)
         said = f"95 % interval {last.interval}, {last.where}" if last.interval else last.where
@@ -615,7 +643,7 @@ def _numbers(s: dict, applied: int, points: Sequence[Point]) -> tuple[Number, ..
             Named(f"{s['devices']:,}"),
             f"the busiest {sent} {count(most, 'report')}" if most else "",
         ),
-        Number(f"Latest {s['reward']}", reward, said),
+        Number(label, reward, said),
         Number("A round takes", Named(usual), latest),
     )
 
@@ -679,10 +707,8 @@ def _alert(alert: dict | None) -> Html:
     )
 
 
-def _checks(checks: dict | None) -> Html:
-    """The section about checks: the newest model beside the best one; empty where devices do not compare."""
-    if checks is None:
-        return Html()
+def _checks_figure(checks: dict) -> Html:
+    """What checks say, round by round: the newest model beside the best one."""
     share, n = f"{100 * checks['share']:.3g} %", checks["checks"]
     said = [
         f"{share} of the devices, drawn anew in each round, compare the newest model with the best one so far, that of "
@@ -699,8 +725,16 @@ def _checks(checks: dict | None) -> Html:
         f"The evidence that the newest is worse by more than {checks['margin']:g} is {money:.3g}; at {alarm:.3g} the "
         "hub halts."
     )
-    picture = checks_picture(checks["rounds"])
-    chart = h("figure", h("figcaption", " ".join(said)), picture, class_="card")
+    return h("figure", h("figcaption", " ".join(said)), checks_picture(checks["rounds"]), class_="card")
+
+
+def _checks(checks: dict, opens: bool) -> Html:
+    """The section about checks.
+
+    Args:
+        checks: What they say.
+        opens: The figure stands at the top of the page already.
+    """
     halts = [
         h(
             "li",
@@ -711,6 +745,9 @@ def _checks(checks: dict | None) -> Html:
         for one in checks["halts"]
     ]
     history = join(h("h3", "Halts"), h("ul", *halts)) if halts else Html()
+    if opens and not halts:
+        return Html()
+    chart = Html() if opens else _checks_figure(checks)
     return h("section", h("h2", "Newest model and best model", id="checks"), chart, history, aria_labelledby="checks")
 
 

@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from fedrank.core.errors import WireError
+from fedrank.core.trees import Json
 from fedrank.deploy.draws import Beacon
 from fedrank.deploy.hub.stages import OpenRound, Stage
 from fedrank.deploy.hub.store import Store, StoreError
@@ -159,6 +160,16 @@ class Issuer(Stage):
         """Beacon of a round's epoch; None where no token is good: in the first epoch, and in one that is void."""
         one = self._epochs.get(self._terms.epoch_of(number))
         return None if one is None or one.beacon is None or one.beacon.sales < self._terms.least_sales else one.beacon
+
+    def status(self) -> dict[str, Json]:
+        """Tokens that were sold of the open epoch, None before it was drawn; true where they are too few to count."""
+        one = self._epochs.get(self._terms.epoch_of(self._round))
+        sales = None if one is None or one.beacon is None else one.beacon.sales
+        return {
+            "sales": sales,
+            "least_sales": self._terms.least_sales,
+            "void": sales is not None and sales < self._terms.least_sales,
+        }
 
     def entries(self) -> list[bytes]:
         """Entries of the public log that devices need: the offer, and the beacon of the open epoch."""

@@ -6,7 +6,8 @@ tail. So one answer, the same for all, proves both that the newest model is in t
 here lately only grew. Who was away for longer, or is here for the first time, asks for one more proof (RFC 9162).
 
 A log that was put back from a backup did not only grow. It has an entry that says so, which every answer proves:
-whoever sees a newer one than before goes on from there, keeps both heads, and can say when it was.
+whoever sees a newer one than before checks the terms again as the first time, goes on from there, keeps both heads, and
+can say when it was.
 """
 
 from __future__ import annotations
@@ -56,7 +57,16 @@ class UnprovenError(WireError):
 
 
 class TooShortError(UnprovenError):
-    """The tail begins after the size that was seen: a proof from there is needed."""
+    """The tail begins too late: a proof from an earlier size is needed.
+
+    Args:
+        why: The reason.
+        size: The size that was seen; 0: proof of what the log's first entry is.
+    """
+
+    def __init__(self, why: str, size: int):
+        super().__init__(why)
+        self.size = size
 
 
 @dataclass(frozen=True)
@@ -197,7 +207,7 @@ class Answer:
             now: Seconds since 1970; by default those of the clock.
 
         Raises:
-            TooShortError: It is to be asked for with a proof from the size that was seen.
+            TooShortError: It is to be asked for with a proof from an earlier size.
             UnprovenError: Something is wrong.
         """
         here = self.checkpoint
@@ -218,21 +228,19 @@ class Answer:
                 tree.append(leaf_hash(entry))
         if tree.root() != here.root:
             raise UnprovenError("the log's tail does not have the hash of its head")
-        recovered = self._time_put_back()
+        recovered, now = self._time_put_back(), time.time() if now is None else now
         went_back = seen is not None and recovered > seen.recovered
-        if seen is None:
+        if recovered > max(now + AHEAD, 0 if seen is None else seen.recovered):
+            raise UnprovenError("the log says that it was put back at a time that is more than a day ahead")
+        if seen is None or went_back:
+            if went_back and before and not self.terms:
+                raise TooShortError("the log was put back, and nothing proves what its first entry is", 0)
             self._check_terms(terms, before)
         else:
-            try:
-                self._check_growth(seen, before, then)
-            except TooShortError:
-                raise
-            except UnprovenError:
-                if not went_back:
-                    raise
+            self._check_growth(seen, before, then)
         if wrong := wrong_models(self.entries) or _wrong_newest(models[-1], None if went_back else seen):
             raise UnprovenError(wrong)
-        self._check_witnesses(trust, time.time() if now is None else now)
+        self._check_witnesses(trust, now)
         if (others := index_numbered(self.entries)) is None:
             raise UnprovenError("the log's tail has two keys or two draws of one epoch, or what is none")
         recovered = max(recovered, 0 if seen is None else seen.recovered)
@@ -267,7 +275,7 @@ class Answer:
                     (seen.note, self.note),
                 )
         elif not self.proof:
-            raise TooShortError(f"the log's tail begins after {seen.size} entries")
+            raise TooShortError(f"the log's tail begins after {seen.size} entries", seen.size)
         elif not verify_consistency(seen.size, seen.root, here.size, here.root, self.proof):
             raise UnprovenError("nothing proves that the log only grew since this device saw it")
 

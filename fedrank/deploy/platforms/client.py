@@ -37,13 +37,13 @@ from fedrank.core.native import map_trees
 from fedrank.core.trees import Json
 from fedrank.deploy.http.client import ClientResponse, PersistentClient
 from fedrank.deploy.platforms.folder import PlatformFolder
-from fedrank.deploy.platforms.terms import Terms
+from fedrank.deploy.platforms.terms import LARGEST_REQUEST, Terms
 from fedrank.slates.world.satisfaction import Scene
 
 #: Pause before a platform that did not answer is asked again, in seconds.
 _PAUSE = 0.1
-#: Largest body of a response in bytes.
-_LIMIT = 1 << 20
+#: Largest body of a response in bytes; of a batch, whose places in long lists take up to four times what was sent.
+_LIMIT, _LIMIT_OF_BATCH = 1 << 20, 8 * LARGEST_REQUEST
 
 
 class PlatformClient:
@@ -130,23 +130,29 @@ class PlatformClient:
         self._ask("POST", "/v1/end", {"session": session})
 
     def batch(self, calls: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]]:
-        """Several calls in order; what each gives, or why it was refused. Errors as :meth:`register`.
+        """Several calls in order; what each gives, or why it was refused.
+
+        They are sent once. Calls that change nothing when they come twice do so one at a time only.
 
         Args:
             calls: As of :meth:`.PlanningPlatform.batch`.
+
+        Raises:
+            RunError: There was no answer, and calls may have been done; or the platform refuses; says why.
         """
-        return self._ask("POST", "/v1/batch", list(calls)).json()["answers"]
+        self._client.close()  # over a new connection nothing is sent twice
+        return self._ask("POST", "/v1/batch", list(calls), once=True).json()["answers"]
 
     def close(self) -> None:
         """Close the connection to the platform."""
         self._client.close()
 
-    def _ask(self, method: str, path: str, said: Json = None) -> ClientResponse:
+    def _ask(self, method: str, path: str, said: Json = None, once: bool = False) -> ClientResponse:
         body = None if said is None else json.dumps(said).encode()
-        end = time.monotonic() + self._patience
+        end, limit = time.monotonic() + self._patience, _LIMIT_OF_BATCH if once else _LIMIT
         while True:
             try:
-                answer = self._client.ask(method, path, body, limit=_LIMIT)
+                answer = self._client.ask(method, path, body, limit=limit)
             except OSError as error:
                 why, pause = str(error), _PAUSE
             else:
@@ -156,6 +162,8 @@ class PlatformClient:
                 if answer.reason not in ("unavailable", "too-many"):
                     expected = answer.json().get("expected")
                     why, end = f"{why}; expected {expected}" if expected else why, -math.inf
+            if once and end > -math.inf:
+                why, end = f"{why}; calls of it may have been done, see state()", -math.inf
             if time.monotonic() + pause >= end:
                 raise RunError(f"platform at {self._client.url}: {method} {path} was not done ({why}).")
             time.sleep(pause)

@@ -21,6 +21,9 @@ Every change is committed before it is acknowledged, so that a killed process lo
 of later users counts, and kept: a repeated request is answered with the same bytes. With a secure sum they leave under
 masks alone (:class:`SecretSums`).
 
+A call may be repeated until the next one of its session, a batch may not. Names of sessions that have ended are kept
+for :data:`REMEMBERED` seconds and do not begin again, so that no stay counts twice whatever is repeated.
+
 **Secure sums.** The vector is the kept answer of the exchange, noise included: it is the same in every sum that is
 begun, so that a sum that is begun again tells nothing new. Keys and masks are new in each, and what was kept of an
 earlier one is gone: it can never be unmasked. Within a sum, a step that is asked for again is answered with the same
@@ -43,6 +46,7 @@ from fedrank.core.errors import RunError, SecureSumError
 from fedrank.core.trees import Json
 from fedrank.deploy.platforms.folder import KeyValueStore, pack_tree, unpack_tree
 from fedrank.deploy.platforms.terms import (
+    MOST_CALLS,
     NotYetError,
     RefusedError,
     Terms,
@@ -61,10 +65,16 @@ from fedrank.slates.world.satisfaction import Turn
 
 #: Seconds without a word after which a stay has ended, unless told otherwise.
 SILENCE = 1800.0
+#: Seconds for which the names of ended sessions are kept, and cannot be used again.
+REMEMBERED = 30 * 86400.0
 #: Share of the agreed rounds from which a stay counts.
 _LEAST_STAY = 0.25
 #: Longest id of a session or an item, and most candidates of one slate.
 LONGEST_ID, MOST_CANDIDATES = 200, 100_000
+#: Largest size of a feature where items have several; a single one is in [0, 1].
+LARGEST_FEATURE = 100.0
+#: How far an observation may be outside of [0, 1], in standard deviations of the agreed noise on it.
+_NOISES = 10.0
 #: Calls of an application by name: their arguments in JSON, the first of which must be given, and what these may be.
 CALLS: dict[str, dict[str, tuple[type, ...]]] = {
     "register": {"items": (dict,)},
@@ -254,7 +264,7 @@ class PlanningPlatform:
         self._s: Any = terms.protocol
         self._learner: Any = self._s.learner
         self._store, self._own = store, terms.platform_own(index, seeded)
-        self.begun, self.stays, self.cut_short, self._counted, self._swept = 0, 0, 0, 0, 0.0
+        self.begun, self.stays, self.cut_short, self._counted, self._swept, self._forgot = 0, 0, 0, 0, 0.0, 0.0
         self._answers: dict[tuple[int, int], bytes] = {}
         self._schedule = tuple(due for due in schedule(terms) if index in due.parties)
         sends = any(due.collects for due in self._schedule)
@@ -276,35 +286,39 @@ class PlanningPlatform:
         """Keep features of items, so that candidates can be named by id; a known id gets the new features.
 
         Args:
-            items: By id, the item's feature, in [0, 1], or its d features.
+            items: By id, the item's feature, in [0, 1], or its d features, up to :data:`LARGEST_FEATURE` in size.
 
         Raises:
             RefusedError: An id is empty or too long, or features are not those that were agreed.
         """
         found = {name: np.asarray(self._rows([one], 1)[0]) for name, one in items.items()}
-        if not all(0 < len(name) <= LONGEST_ID for name in found):
+        if not all(_is_name(name) for name in found):
             raise RefusedError("malformed", expected=f"ids of 1 to {LONGEST_ID} characters")
         self._store.put({f"item/{name}": row.tobytes() for name, row in found.items()})
         self._keep_items(found)
 
     def begin(self, session: str, now: float | None = None) -> None:
-        """Begin the session of a user who comes; one that has begun goes on.
+        """Begin the session of a user who comes; one that has begun goes on, and has been heard of.
 
         Args:
             session: The application's name of the stay; a user who comes again needs another.
             now: Seconds since 1970; None: the clock's.
 
         Raises:
-            RefusedError: The name is empty or too long.
+            RefusedError: The name is empty or too long, or that of a session that has ended.
         """
-        if not 0 < len(session) <= LONGEST_ID:
+        if not _is_name(session):
             raise RefusedError("malformed", expected=f"the name of a session has 1 to {LONGEST_ID} characters")
         now = time.time() if now is None else now
         self.sweep(now)
         if session not in self._sessions:
+            if self._store.get(_ended_name(session)) is not None:
+                days = REMEMBERED / 86400
+                raise RefusedError("ended", expected=f"a name that no session had that ended in the last {days:g} days")
             new = self._first._replace(number=np.asarray(self.begun, np.int64), last=np.asarray(now))
-            self._commit(self._own, {f"session/{session}": pack_tree(new)}, begun=self.begun + 1)
-            self._sessions[session] = new
+            self._keep(session, new, self._own, begun=self.begun + 1)
+        else:
+            self._keep(session, self._sessions[session]._replace(last=np.asarray(now)), self._own)
 
     def slate(
         self,
@@ -323,23 +337,28 @@ class PlanningPlatform:
             session: Of a user who has come.
             candidates: Features of each item that could be shown.
             items: Ids of registered ones, in place of features.
-            observed: The satisfaction that is observed, in [0, 1]; None: as last time.
+            observed: The satisfaction that is observed, in [0, 1] but for noise: up to ten of its agreed standard
+                deviations beyond; None: as last time.
             now: Seconds since 1970; None: the clock's.
 
         Raises:
             RefusedError: No such session or item, or what is given is not what was agreed; says what was.
         """
+        now = time.time() if now is None else now
+        self.sweep(now)
         s, world, before = self._learner, self._s.world, self._there(session)
         if (candidates is None) == (items is None):
             raise RefusedError("malformed", expected="either candidates or items")
         rows = self._rows(candidates, world.slate) if items is None else self._rows_of(items)
-        if observed is not None and not np.isfinite(observed):
-            raise RefusedError("out-of-range", expected="observed is a finite number")
-        seen = before.observed if observed is None else np.asarray(observed, np.float32)
+        seen = before.observed if observed is None else _as_floats(observed)
+        low, high = 0.0 - _NOISES * world.observation_noise, 1.0 + _NOISES * world.observation_noise
+        if seen.ndim or not low <= seen <= high:
+            raise RefusedError("out-of-range", expected=f"observed is a finite number in [{low:g}, {high:g}]")
         asked = _hash(rows.tobytes() + np.float32(seen).tobytes())
         if before.shown and asked == before.asked:
             return before.places.tolist()
-        number = int(before.number) * world.rounds_per_episode + int(before.rounds)
+        # Begins anew after 2³¹ rounds, as the learner counts them in 32 bits.
+        number = (int(before.number) * world.rounds_per_episode + int(before.rounds)) % 2**31
         own = self._seen_by(before, rows, seen)._replace(rounds=np.asarray(number, np.int32))
         learnt, pieces = self._own.learnt, dict[str, bytes]()
         if self.has_planned:
@@ -354,7 +373,7 @@ class PlanningPlatform:
         places = np.asarray(places, np.int32)
         after = before._replace(
             shown=np.asarray(1), taste=np.asarray(taste, np.float32), observed=seen, items=rows[places], places=places,
-            asked=np.asarray(asked), last=np.asarray(time.time() if now is None else now),
+            asked=np.asarray(asked), last=np.asarray(now),
         )  # fmt: skip
         self._keep(session, after, self._own, pieces)
         self._own = self._own._replace(learnt=learnt)  # of which the list is what has changed, and was written
@@ -402,8 +421,13 @@ class PlanningPlatform:
         else:
             self._keep(session, after, self._own)
 
-    def end(self, session: str) -> None:
-        """End the session of a user who has left; of one that is not there, nothing follows."""
+    def end(self, session: str, now: float | None = None) -> None:
+        """End the session of a user who has left; of one that is not there, nothing follows.
+
+        Args:
+            session: Of the user; its name cannot be used again for :data:`REMEMBERED` seconds.
+            now: Seconds since 1970; None: the clock's.
+        """
         gone = self._sessions.get(session)
         if gone is None:
             return
@@ -411,16 +435,21 @@ class PlanningPlatform:
         shared, changes = self._own, dict[str, int]()
         if int(gone.rounds) < self._s.world.rounds_per_episode:  # a whole stay has counted
             pieces, shared, changes = self._count(gone, shared)
+        pieces[_ended_name(session)] = repr(time.time() if now is None else now).encode()
         self._commit(shared, pieces, [f"session/{session}"], **changes)
         del self._sessions[session]
 
     def sweep(self, now: float) -> None:
         """End the stays of those who have been silent for long; looks at most once a second."""
-        if now < self._swept + 1.0:
+        if abs(now - self._swept) < 1.0:
             return
         self._swept = now
         for name in [name for name, one in self._sessions.items() if now - float(one.last) > self.silence]:
-            self.end(name)
+            self.end(name, now)
+        if now > self._forgot + 86400.0:
+            self._forgot = now
+            old = [name for name, at in self._store.below("ended/") if now - float(at) > REMEMBERED]
+            self._store.put({}, [f"ended/{name}" for name in old])
 
     def call(self, said: Mapping[str, Json]) -> dict[str, Json]:
         """A call by name, as JSON has it: ``{"slate": […]}``, or empty.
@@ -444,7 +473,16 @@ class PlanningPlatform:
         return {} if found is None else {"slate": found}
 
     def batch(self, calls: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]]:
-        """Several calls in order, as a log has them; what each gives, or the reason why it was refused."""
+        """Several calls in order, as a log has them; what each gives, or the reason why it was refused.
+
+        Args:
+            calls: Each as of :meth:`call`. Not to be sent again: of a session that goes on, they would count again.
+
+        Raises:
+            RefusedError: They are more than :data:`~fedrank.deploy.platforms.terms.MOST_CALLS`; none was done.
+        """
+        if len(calls) > MOST_CALLS:
+            raise RefusedError("malformed", expected=f"up to {MOST_CALLS:,} calls")
         answers: list[dict[str, Json]] = []
         for one in calls:
             try:
@@ -566,14 +604,12 @@ class PlanningPlatform:
 
     def _rows(self, given: Any, least: int) -> Float32[np.ndarray, "candidates *features"]:
         """Features as they were agreed; errors as of :meth:`slate`."""
-        agreed = f"{least} to {MOST_CANDIDATES:,} items of {self._s.world.features} finite features"
-        try:
-            rows = np.asarray(given, np.float32)
-        except (TypeError, ValueError):
-            raise RefusedError("malformed", expected=agreed) from None
+        low, high = (-LARGEST_FEATURE, LARGEST_FEATURE) if self._shape else (0.0, 1.0)
+        sizes = f"{least} to {MOST_CANDIDATES:,} items of {self._s.world.features}"
+        agreed, rows = f"{sizes} finite features in [{low:g}, {high:g}]", _as_floats(given)
         if rows.shape[1:] != self._shape or rows.ndim < 1 or not least <= len(rows) <= MOST_CANDIDATES:
             raise RefusedError("malformed", expected=agreed)
-        if not np.isfinite(rows).all():
+        if not ((rows >= low) & (rows <= high)).all():
             raise RefusedError("out-of-range", expected=agreed)
         return rows
 
@@ -671,6 +707,7 @@ class PlanningPlatform:
         Raises:
             NotYetError: Stays that they are of have not ended.
         """
+        self.sweep(time.time())
         sums = [one for one in self._schedule if one.collects and one.round <= due.round]
         if any((one.round, one.place) not in self._answers for one in sums):
             raise NotYetError("early-round")
@@ -720,9 +757,27 @@ class PlanningPlatform:
         self._keep_items(rows)
 
 
+def _as_floats(given: Any) -> Float32[np.ndarray, "..."]:
+    """Numbers as they are computed with: infinite where they are too large for that; NaN if they are none."""
+    try:
+        with np.errstate(over="ignore"):
+            return np.asarray(given, np.float32)
+    except (TypeError, ValueError, OverflowError):
+        return np.asarray(np.nan, np.float32)
+
+
+def _is_name(name: str) -> bool:
+    """True for an id that can be kept: not empty, not too long, and text, without half of a surrogate pair."""
+    return 0 < len(name) <= LONGEST_ID and name == name.encode(errors="replace").decode()
+
+
 def _hash(data: bytes) -> int:
     """63 bits of a digest."""
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") >> 1
+
+
+def _ended_name(session: str) -> str:
+    return f"ended/{hashlib.blake2b(session.encode(), digest_size=16).hexdigest()}"
 
 
 def _answer_name(number: int, place: int) -> str:

@@ -20,10 +20,12 @@ For the application, on a port of this machine only, in JSON:
                                             feedback only the session
 ``POST /v1/end``                            ``{"session": "s-17"}``: the user has left
 ``POST /v1/batch``                          ``[{"call": "begin", "session": "s-17"}, …]``: these in order, as a log has
-                                            them; gives ``{"answers": […]}``
+                                            them, at most 1,000; gives ``{"answers": […]}``
 ==========================================  ======================================================================
 
-Each needs another token. Every request may be repeated. What is refused is said with what was agreed (``expected``).
+Each needs another token. Every request but a batch may be repeated until the next one of its session. A batch that got
+no answer may have been done, in part: ``/v1/state`` says how many sessions began. What is refused is said with what was
+agreed (``expected``).
 A coordinator that asks for sums waits up to :data:`PATIENCE` seconds for the stays that they are of to end; then the
 response is 409 ``early-round`` and it asks again.
 """
@@ -34,6 +36,7 @@ import asyncio
 import contextlib
 import functools
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +46,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.ledger import Ledger
 from fedrank.core.trees import Json
 from fedrank.deploy.folder import read_token
@@ -56,21 +59,30 @@ from fedrank.deploy.platforms.folder import CLIENTS, PlatformFolder
 from fedrank.deploy.platforms.planning_coordinator import PlanningCoordinator, StepDone
 from fedrank.deploy.platforms.planning_platform import CALLS, SILENCE, PlanningPlatform
 from fedrank.deploy.platforms.rounds import PLATFORM_PATIENCE, Peer
-from fedrank.deploy.platforms.terms import EXCHANGE_PATH, SUM_PATH, NotYetError, RefusedError, Terms
+from fedrank.deploy.platforms.terms import (
+    EXCHANGE_PATH,
+    LARGEST_REQUEST,
+    SUM_PATH,
+    NotYetError,
+    RefusedError,
+    Terms,
+)
 from fedrank.engine.checkpoint import write_atomically
 
 T = TypeVar("T")
+_log = logging.getLogger("fedrank.platform")
 
 #: Seconds that a response waits for what has still to happen.
 PATIENCE = 2.0
-#: Most bytes of a request of the application.
-_LARGEST = 1 << 25
+#: Most seconds between looks for users who are silent.
+_SWEEP = 30.0
 #: Reasons of refusals that only platforms have: status code and sentence.
 _REASONS = {
     "conflict": (409, "Another request for the same was accepted before."),
     "out-of-order": (409, "It is not its turn."),
     "not-due": (409, "This exchange does not take place in this round."),
     "sum-stopped": (409, "This secure sum does not go on; begin another."),
+    "ended": (409, "A session of this name has ended; a user who comes again is another session."),
     "not-finite": (500, "With this model numbers are not finite."),
 }
 
@@ -195,11 +207,11 @@ class OwnApp(PlatformApp):
         self._platform, self._changes = platform, changes
         for call in CALLS:
             act = functools.partial(self._call, call)
-            self.add_routes({f"/v1/{call}": Route(call, ("POST",), self._authorise, act, max_body=_LARGEST)})
+            self.add_routes({f"/v1/{call}": Route(call, ("POST",), self._authorise, act, max_body=LARGEST_REQUEST)})
         self.add_routes(
             {
                 "/v1/state": Route("state", ("GET",), self._authorise, self._state),
-                "/v1/batch": Route("batch", ("POST",), self._authorise, self._batch, max_body=_LARGEST),
+                "/v1/batch": Route("batch", ("POST",), self._authorise, self._batch, max_body=LARGEST_REQUEST),
             }
         )
 
@@ -234,6 +246,17 @@ def _json(body: bytes, kind: type[T]) -> T:
     if not isinstance(said, kind):
         raise RefusedError("malformed", expected=f"JSON whose outermost is a {kind.__name__}")
     return said
+
+
+async def _sweep(platform: PlanningPlatform, changes: Changes) -> None:
+    """End the stays of those who are silent, also while nothing is asked."""
+    while True:
+        await asyncio.sleep(min(_SWEEP, platform.silence / 4))
+        try:
+            platform.sweep(time.time())
+        except RunError as error:  # a full disk, which may have room again later
+            _log.warning("%s", error)
+        changes.notify()
 
 
 @dataclass(frozen=True)
@@ -291,7 +314,7 @@ def platform_servers(
                 (CoordinatorApp(platform, changes, coordinator), outside),
                 (OwnApp(platform, changes, application), {"port": at.application_port}),
             )
-            yield Servers(apps, connections=64)
+            yield Servers(apps, connections=64, beside=[lambda: _sweep(platform, changes)])
         finally:
             store.close()
 

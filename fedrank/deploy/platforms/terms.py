@@ -31,6 +31,8 @@ from fedrank.slates.sums.stays import plays_stays
 EXCHANGE_PATH = "/v1/exchange/"
 #: Path of requests of a secure sum: ``/v1/sum/<round>/<index of the exchange>/<step>``.
 SUM_PATH = "/v1/sum/"
+#: Most bytes of a request of a platform's own application, and most calls of a batch.
+LARGEST_REQUEST, MOST_CALLS = 1 << 25, 1000
 
 
 @dataclass(frozen=True, eq=False)

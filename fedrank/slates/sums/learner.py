@@ -48,9 +48,18 @@ BINS = 8
 QUANTILE = 0.5
 
 
-def norm_bin(stay: Float[AnyArray, "*stays statistics"], middle: float) -> Int[AnyArray, "*stays bins"]:
-    """A 1 in the bin of a stay's norm, else 0; what is beyond the ends is in the first or the last bin."""
+def finite_stay(stay: Float[AnyArray, "*stays statistics"]) -> Float[AnyArray, "*stays statistics"]:
+    """Stays, with zero in place of one that has a number that is not finite: neither may get past a clip."""
     xp = module_of(stay)
+    return xp.where(xp.isfinite(stay).all(axis=-1, keepdims=True), stay, xp.zeros_like(stay))
+
+
+def norm_bin(stay: Float[AnyArray, "*stays statistics"], middle: float) -> Int[AnyArray, "*stays bins"]:
+    """A 1 in the bin of a stay's norm, else 0; what is beyond the ends is in the first or the last bin.
+
+    A stay with a number that is not finite counts as zero.
+    """
+    xp, stay = module_of(stay), finite_stay(stay)
     norm = xp.maximum(xp.linalg.norm(stay, axis=-1, keepdims=True), 1e-30)
     place = xp.clip(xp.floor(xp.log2(norm / middle)) + BINS // 2, 0, BINS - 1)
     return (xp.arange(BINS) == place).astype(xp.int32)
@@ -486,10 +495,10 @@ def clip_stay(
     """A user's vector in steps of clip / 2¹⁴, of L2 norm up to 2¹⁴: shortened, then rounded towards zero.
 
     Args:
-        stay: The sum over the stay.
+        stay: The sum over the stay; one with a number that is not finite counts as zero.
         clip: Largest norm.
     """
-    xp = module_of(stay)
+    xp, stay = module_of(stay), finite_stay(stay)
     norm, clip = xp.linalg.norm(stay, axis=-1, keepdims=True), xp.asarray(clip)[..., None]
     # A hair less than the clip, so that rounding of floats does not lead above it.
     shorter = stay * xp.minimum(xp.float32(1), (1.0 - 1e-5) * clip / xp.maximum(norm, 1e-30))

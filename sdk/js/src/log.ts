@@ -28,6 +28,8 @@ type Bytes = Uint8Array<ArrayBuffer>;
 const DAY = 86_400;
 /** Largest answer about a log, in bytes. */
 const LOG = 65_536;
+/** Most times that a hub was put back of which the heads are kept. */
+const PUT_BACK = 16;
 
 /** Whether an entry about a model says its round. */
 const says = ({ length }: Bytes): boolean => length === 37 || length === 69;
@@ -133,7 +135,8 @@ async function verified(key: Bytes, signature: Bytes, text: string): Promise<boo
  * @param messages The model message that came and, if it is used, that of the best model; none of them if only a key is
  *   asked about.
  * @param entry An entry about tokens that the tail has to have.
- * @returns The head; null: it is to be asked for with a proof from the size that was seen.
+ * @returns The head; a number: it is to be asked for with a proof from that size, the one that was seen, or from 0 with
+ *   the log's first entry.
  * @throws Error Something is wrong.
  */
 export async function check(
@@ -145,7 +148,7 @@ export async function check(
   now: number,
   messages: readonly Bytes[],
   entry?: Bytes,
-): Promise<Head | null> {
+): Promise<Head | number> {
   const listed = (name: string, most: number): Bytes[] => {
     const list = given[name] ?? [];
     if (!Array.isArray(list) || list.length > most) throw new Unproven("not an answer about a log");
@@ -204,6 +207,7 @@ export async function check(
     recovered = Number(new DataView(said.buffer).getBigUint64(1));
   }
   const wentBack = recovered > (seen?.recovered ?? 0);
+  if (wentBack && recovered > now + DAY) throw new Unproven("the log was put back at a time more than a day ahead");
   // The tree.
   let at = size - entries.length;
   if (at < 0 || [...at.toString(2)].filter((bit) => bit === "1").length !== frontier.length) {
@@ -216,7 +220,8 @@ export async function check(
     await append(frontier, at++, await leafHash(entry));
   }
   if ((await rootOf(frontier)) !== root) throw new Unproven("the log's tail does not have the hash of its head");
-  if (!seen) {
+  if (!seen || wentBack) {
+    if (seen && before && !given.terms) return 0; // as at first sight: the hub's terms are the log's first entry
     const first = before ? bytesOf(given.terms) : entries[0];
     if (before && !(await included(await leafHash(first), 0, size, root, proof))) {
       throw new Unproven("nothing proves what the log's first entry is");
@@ -229,9 +234,9 @@ export async function check(
     const fork = then !== "" && then !== seen.root;
     let why = fork ? "the hub shows different people different logs" : "";
     if (size < seen.size) why = "the log is shorter than before";
-    else if (!then && !proof.length) return null;
+    else if (!then && !proof.length) return seen.size;
     else if (!then && !(await grew(seen.size, seen.root, size, root, proof))) why = "nothing proves that the log only grew";
-    if (why && !wentBack) throw new Unproven(why, fork ? [seen.note, note] : null);
+    if (why) throw new Unproven(why, fork ? [seen.note, note] : null);
   }
   // The models: each is of a later round than the one before it, and the newest says its round.
   const newest = models[models.length - 1];
@@ -313,14 +318,18 @@ export async function objection(
     return first.hub === name && !Object.keys(changes(terms, first)).length;
   };
   // Asked without a token; what everybody gets or, where that does not reach back far enough, with a proof.
-  for (const path of seen ? ["", `/${seen.size}`] : ["/0"]) {
-    if (seen && path) hub.sized = true;
-    const answer = await hub.ask("GET", `/v1/log${path}`, "", LOG);
+  let from = seen ? -1 : 0;
+  for (let asked = 0; asked < 2; asked++) {
+    hub.sized ||= from > 0;
+    const answer = await hub.ask("GET", `/v1/log${from < 0 ? "" : `/${from}`}`, "", LOG);
     if (answer.status !== 200) return Refusal.of("log", answer);
     try {
       const given = JSON.parse(new TextDecoder().decode(answer.body));
       const head = await check(given, terms, agreed, seen, trust, Date.now() / 1000, messages, entry);
-      if (!head) continue;
+      if (typeof head === "number") {
+        from = head;
+        continue;
+      }
       await memory.change((kept) => {
         const heads = (kept.heads ??= {});
         const [now, before] = [head.recovered ?? 0, heads[name]?.recovered ?? 0];
@@ -330,6 +339,7 @@ export async function objection(
         // The hub was put back from a backup: both heads are kept, and its tokens are void.
         const found = ((kept.putBack ??= {})[name] ??= []);
         if (!found.some(([when]) => when === now)) found.push([now, seen.note, head.note]);
+        if (found.length > PUT_BACK) found.splice(1, 1); // the oldest and the newest stay
         for (const one in kept.purse?.tokens) if (one.startsWith(name)) delete kept.purse!.tokens[one];
         memory.complain(`the hub was put back from a backup, and says so in its log (at ${now})`);
       });

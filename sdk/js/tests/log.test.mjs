@@ -1,6 +1,7 @@
 // A hub's log: the published vectors, and a hub that shows what is not true.
 
 import assert from "node:assert/strict";
+import { createHash, generateKeyPairSync, sign } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { ConfigError, Device, MemoryStore } from "../build/index.js";
@@ -37,13 +38,50 @@ for (const { name, answer, seen, quorum, model, best, expect } of vectors.answer
     const messages = [model, best].filter(Boolean).map(bytes);
     let got;
     try {
-      got = (await check(answer, terms, agreed, seen, trust, vectors.now, messages)) ? "proven" : "more";
+      const head = await check(answer, terms, agreed, seen, trust, vectors.now, messages);
+      got = typeof head === "number" ? "more" : "proven";
     } catch (error) {
       got = error instanceof Unproven && error.conflict ? "conflict" : "wrong";
     }
     assert.equal(got, expect);
   });
 }
+
+test("a log that was put back begins with the terms, and is not of the future", async () => {
+  const sha = (...parts) => createHash("sha256").update(Buffer.concat(parts.map((one) => Buffer.from(one)))).digest();
+  const text = (one) => Buffer.from(one).toString("base64");
+  const { publicKey, privateKey } = generateKeyPairSync("ed25519");
+  const raw = Buffer.from(publicKey.export({ format: "jwk" }).x, "base64url");
+  const own = { ...vectors.terms, log: raw.toString("hex") };
+  const right = (logged) => JSON.stringify(logged) === JSON.stringify(own);
+  const answer = async (first, when, tail = 0) => {
+    const said = Buffer.alloc(9, 6);
+    said.writeBigUInt64BE(BigInt(when), 1);
+    const entries = [Buffer.from("\u0001" + JSON.stringify(first)), said, Buffer.alloc(37, 2)];
+    const [a, b, c] = await Promise.all(entries.map((one) => leafHash(one)));
+    const head = `fedrank/${own.hub}\n3\n${text(sha([1], sha([1], a, b), c))}\n`;
+    const id = sha(`fedrank/${own.hub}\n`, [1], raw).subarray(0, 4);
+    const checkpoint = `${head}\n— fedrank/${own.hub} ${text(Buffer.concat([id, sign(null, Buffer.from(head), privateKey)]))}\n`;
+    const recovery = { number: 1, entry: text(said), proof: [text(a), text(c)] };
+    return { checkpoint, entries: entries.slice(tail).map(text), frontier: tail ? [text(a)] : [], recovery };
+  };
+  const seen = { size: 9, root: "00".repeat(32), note: "", model: "", recovered: 0 };
+  const now = 1_700_000_000;
+  const checked = async (...of) => check(await answer(...of), own, right, seen, trustOf(), now, []);
+  assert.equal((await checked(own, now + 86_399)).recovered, now + 86_399);
+  await assert.rejects(checked(own, now + 86_401), /ahead/);
+  await assert.rejects(checked({ ...own, sigma: 9 }, now), /terms/);
+  assert.equal(await checked(own, now, 1), 0); // to be asked for with the first entry
+  const inclusion = async (first) => {
+    const given = await answer(first, now, 1);
+    const whole = await answer(first, now);
+    const [second, third] = await Promise.all(whole.entries.slice(1).map((one) => leafHash(Buffer.from(one, "base64"))));
+    const asked = { ...given, terms: whole.entries[0], proof: [text(second), text(third)] };
+    return check(asked, own, right, seen, trustOf(), now, []);
+  };
+  assert.equal((await inclusion(own)).recovered, now);
+  await assert.rejects(inclusion({ ...own, sigma: 9 }), /terms/);
+});
 
 test("keys that are none are refused", () => {
   const [good] = vectors.witnesses;

@@ -171,6 +171,21 @@ def test_a_message_of_one_number_is_called_that():
     assert "two privatised sums of MaxRR" in words(status(mechanism="randomised-response"))
 
 
+def test_where_reports_say_nothing_about_the_reward_the_page_opens_with_checks():
+    checks = {
+        "best": 0, "checks": 0, "mean": None, "low": None, "high": None, "margin": 0.05, "money": 1.0, "alarm_at": 20.0,
+        "share": 0.1, "rounds": [], "halts": [],
+    }  # fmt: skip
+    now = {"mechanism": "piecewise", "history": [point(0)]}
+    said = words(status(**now, checks=checks))
+    assert "no device has compared the newest model with the best one yet" in said and "Best modelround 0" in said
+    for low, high, verdict in ((0.12, 0.4, "0.260 better than that of round 0"), (-0.1, 0.4, "not told apart")):
+        of = {**checks, "checks": 400, "mean": (low + high) / 2, "low": low, "high": high}
+        assert verdict in words(status(**now, checks=of))
+    won = words(status(**now, checks={**checks, "best": 7}))
+    assert "Best modelround 7it won against the one before" in won and won.count("compare the newest model") == 1
+
+
 def test_reports_of_chance_alone_tell_nothing():
     assert "ε = 0.00" not in (said := words(status(epsilon={**EPSILON, "interaction": 0.0}, history=[point(0)])))
     assert "One interactionε = 0" in said and "would be as likely whatever had happened" in said

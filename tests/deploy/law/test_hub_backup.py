@@ -1,7 +1,9 @@
 """A backup of a hub: all of its files or none, of one moment, and a hub that goes on from it."""
 
 import asyncio
+import contextlib
 import dataclasses
+import json
 import sqlite3
 import stat
 
@@ -16,8 +18,8 @@ from fedrank.deploy.device import State
 from fedrank.deploy.hub.audit import audit_folder
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.log.note import LOG, Checkpoint, Signer, origin_of
-from fedrank.deploy.log.proof import UnprovenError
-from fedrank.deploy.log.tree import RECOVERY, inclusion_proof, model_data, recovery_entry
+from fedrank.deploy.log.proof import TooShortError, UnprovenError
+from fedrank.deploy.log.tree import RECOVERY, Grown, inclusion_proof, leaf_hash, model_data, recovery_entry
 
 X = np.eye(3)
 
@@ -135,6 +137,93 @@ def test_an_entry_excuses_one_way_back_and_no_other_log_after_it(tmp_path):
         later.check(terms, one._conversation.prover.seen(terms), trust)
     restored.__exit__()
     one.close()
+
+
+def put_back_answer(entries, signer, when, tail=0):
+    """An answer about a log with these entries that says that it was put back, before its newest model."""
+    entries = [*entries[:-1], recovery_entry(when), entries[-1]]
+    number, before = len(entries) - 2, Grown()
+    for entry in entries[:tail]:
+        before.append(leaf_hash(entry))
+    proof = tuple(inclusion_proof(Entries(entries).node, number, len(entries)))
+    whole, note = log_answer(entries, signer)
+    return dataclasses.replace(
+        whole,
+        checkpoint=Checkpoint.parse(note),
+        frontier=before.frontier,
+        entries=tuple(entries[tail:]),
+        recovery=(number, entries[number], proof),
+    )
+
+
+def test_a_log_that_was_put_back_begins_with_the_terms_and_is_not_of_the_future(tmp_path):
+    now = 1_700_000_000
+    with LocalHub(tmp_path / "hub") as hub:
+        one = device(hub, tmp_path / "d")
+        hub.next_round()
+        assert synced(one).state is State.OK
+        terms, prover, signer = one._memory.terms, one._conversation.prover, signer_of(hub)
+        seen, entries = prover.seen(terms), entries_of(hub)
+
+        def checked(answer):
+            return answer.check(terms, seen, prover._trust, now)
+
+        assert checked(put_back_answer(entries, signer, now + 86_399)).recovered == now + 86_399
+        with pytest.raises(UnprovenError, match="ahead"):
+            checked(put_back_answer(entries, signer, now + 86_401))
+        other = json.loads(entries[0][1:]) | {"sigma": 0.5}
+        with pytest.raises(UnprovenError, match="terms"):
+            checked(put_back_answer([b"\x01" + json.dumps(other).encode(), *entries[1:]], signer, now))
+        with pytest.raises(TooShortError) as short:
+            checked(put_back_answer(entries, signer, now, tail=1))
+        assert short.value.size == 0
+        for first, right in ((entries[0], True), (b"\x01" + json.dumps(other).encode(), False)):
+            tail = put_back_answer([first, *entries[1:]], signer, now, tail=1)
+            tree = Entries([first, *entries[1:-1], recovery_entry(now), entries[-1]])
+            proof = tuple(inclusion_proof(tree.node, 0, len(entries) + 1))
+            asked = dataclasses.replace(tail, terms=first, proof=proof)
+            with contextlib.nullcontext() if right else pytest.raises(UnprovenError, match="terms"):
+                assert checked(asked).recovered == now
+        one.close()
+
+
+def test_of_many_times_that_a_hub_was_put_back_the_first_and_the_newest_are_kept(tmp_path):
+    with LocalHub(tmp_path / "hub") as hub:
+        one = device(hub, tmp_path / "d")
+        assert synced(one).state is State.OK
+        prover, terms = one._conversation.prover, one._memory.terms
+        first = seen = prover.seen(terms)
+        for when in range(1, 41):
+            head = dataclasses.replace(seen, recovered=when, note=f"{when}")
+            prover._keep(terms, seen, head)
+            seen = head
+        found = prover.recoveries(terms)
+        assert [when for when, *_ in found] == [1, *range(26, 41)] and found[0][1] == first.note
+        one.close()
+
+
+def test_a_device_that_ends_as_its_hub_was_put_back_has_all_of_it_or_nothing(tmp_path, monkeypatch):
+    with LocalHub(tmp_path / "hub", tokens=1, interactions=1, mechanism="piecewise") as hub:
+        one = device(hub, tmp_path / "d")
+        assert synced(one).state is State.OK
+        prover, terms = one._conversation.prover, one._memory.terms
+        tokens = "SELECT count(*) FROM epoch_token"
+        seen, ((bought,),) = prover.seen(terms), one._memory.outbox.execute(tokens)
+        after = dataclasses.replace(seen, recovered=1_700_000_000)
+
+        def end(*_):
+            raise SystemExit
+
+        with monkeypatch.context() as patched:
+            patched.setattr("fedrank.deploy.oblivious.tokens.Wallet.forget", end)
+            with pytest.raises(SystemExit):
+                prover._keep(terms, seen, after)
+        assert prover.seen(terms).recovered == 0 and prover.recoveries(terms) == []
+        assert one._memory.outbox.execute(tokens) == [(bought,)]
+        prover._keep(terms, seen, after)
+        assert prover.seen(terms).recovered == 1_700_000_000 and len(prover.recoveries(terms)) == 1
+        assert one._memory.outbox.execute(tokens) == [(0,)] and bought == 1
+        one.close()
 
 
 @pytest.mark.slow

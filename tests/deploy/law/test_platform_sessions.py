@@ -1,6 +1,9 @@
 """Sessions of a platform: a simulator's numbers one after the other, anybody's in any order, whoever is killed when."""
 
+import contextlib
+import json
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -9,9 +12,9 @@ from planning_worlds import Application, Direct, coordinator_in, explore, platfo
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.platforms.client import PlatformClient, visits
 from fedrank.deploy.platforms.folder import PlatformFolder
-from fedrank.deploy.platforms.planning_platform import PlanningPlatform
+from fedrank.deploy.platforms.planning_platform import REMEMBERED, PlanningPlatform
 from fedrank.deploy.platforms.service import ListenAt, ledger_of, platform_servers
-from fedrank.deploy.platforms.terms import NotYetError, RefusedError, Terms
+from fedrank.deploy.platforms.terms import MOST_CALLS, NotYetError, RefusedError, Terms
 from fedrank.engine.settings import from_dict
 
 ROUNDS, STAY, EXPLORERS = 16, 4, 2
@@ -131,6 +134,18 @@ def test_a_stay_ends_by_word_by_silence_or_when_it_is_whole_and_counts_once(tmp_
     assert silent.cut_short == 1, "no round is too few"
 
 
+def test_a_silent_stay_ends_whatever_is_asked_next_and_one_that_begins_again_is_heard(tmp_path, agreed):
+    platform = platform_in(tmp_path, agreed)
+    for name in "st":
+        platform.begin(name, now=100.0)
+    platform.begin("t", now=1500.0)
+    platform.slate("t", FOUR, now=100.0 + platform.silence + 10)
+    assert platform._sessions.keys() == {"t"}
+    with pytest.raises(NotYetError):
+        platform.answer(LAST, RELEASE, question(agreed, RELEASE, round=LAST))
+    assert not platform._sessions, "the clock's time is much later"
+
+
 def test_half_a_stay_counts_as_if_it_had_gone_on(tmp_path):
     """Twice the same two rounds are one whole stay twice as long, where the past is nothing: fade and trace are 0."""
     given = {**SETTINGS, "slates": {"explorers": 1, "observed": False, "differ": False}, "sharing": {"clip": 1e4}}
@@ -155,6 +170,47 @@ def test_noise_is_drawn_once_whatever_is_lost(tmp_path):
     other = platform_in(_in(tmp_path, "other"), private, seeded=False)
     explore(other, EXPLORERS)
     assert other.answer(LAST, RELEASE, body) != first, "another's noise is another"
+
+
+def test_a_log_that_is_sent_again_counts_no_stay_twice(tmp_path, agreed):
+    platform = platform_in(tmp_path, agreed)
+    log: list[dict] = [{"call": "begin", "session": "s"}]
+    for _ in range(STAY):
+        log.append({"call": "slate", "session": "s", "candidates": FOUR, "observed": 0.6})
+        log.append({"call": "outcome", "session": "s", "slot": 0, "engagement": 20.0})
+    log.append({"call": "end", "session": "s"})
+    assert not any("error" in answer for answer in platform.batch(log))
+    again = platform_in(tmp_path, agreed)  # after a restart
+    assert again.batch(log)[0]["error"] == "ended"
+    assert (again.stays, again.begun) == (1, 1)
+    np.testing.assert_array_equal(again._own.sums, platform._own.sums)
+    later = time.time() + REMEMBERED + 10
+    again.begin("s", now=later)
+    assert again.begun == 2 and not again._store.below("ended/")
+
+
+def test_a_batch_is_sent_once_and_other_calls_until_they_are_answered(monkeypatch):
+    client, sent = PlatformClient("http://127.0.0.1:9", "t" * 32, patience=0.3), []
+
+    def ask(method, path, body, limit):
+        sent.append(path)
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(client._client, "ask", ask)
+    for call in (lambda: client.batch([{"call": "end", "session": "s"}]), lambda: client.end("s")):
+        with pytest.raises(RunError, match="timed out"):
+            call()
+    assert sent.count("/v1/batch") == 1 < sent.count("/v1/end")
+
+
+@pytest.mark.parametrize("seeded", [True, False])
+def test_slates_are_shown_after_as_many_sessions_as_32_bits_can_count(tmp_path, agreed, seeded):
+    platform = platform_in(tmp_path, agreed, seeded=seeded)
+    platform.begun = 2**31 // STAY
+    explore(platform, 2)
+    assert platform.stays == 2
+    again = platform_in(tmp_path, agreed, seeded=seeded)
+    np.testing.assert_array_equal(again._own.learnt.lists, platform._own.learnt.lists)
 
 
 def test_without_a_plan_slates_explore_on_and_with_it_they_are_its(tmp_path, agreed):
@@ -188,6 +244,8 @@ def test_what_was_not_agreed_is_refused_with_what_was(tmp_path, agreed):
         (lambda: platform.outcome("s", None, 1.0), "out-of-range", "slot"),
         (lambda: platform.begin(""), "malformed", "characters"),
         (lambda: platform.register({"": 0.5}), "malformed", "characters"),
+        (lambda: platform.begin("\ud800"), "malformed", "characters"),
+        (lambda: platform.register({"\ud800": 0.5}), "malformed", "characters"),
     ):
         with pytest.raises(RefusedError, match=why) as refused:
             call()
@@ -209,6 +267,40 @@ def test_what_was_not_agreed_is_refused_with_what_was(tmp_path, agreed):
     for protocol in ("slateq", "vertical-slate", "foltr-es"):
         with pytest.raises(ConfigError):
             Terms.of(from_dict({"protocol": protocol}))
+
+
+@pytest.mark.parametrize("bad", [1e39, pytest.param(10**400, id="10**400"), -1e39, 1e38, -0.01, 1.01])
+def test_a_number_beyond_what_was_agreed_is_refused_and_costs_no_other_call(tmp_path, bad):
+    quiet = Terms.of(from_dict({**SETTINGS, "world": {**SETTINGS["world"], "observation_noise": 0.0}}))
+    platform = platform_in(tmp_path, quiet)
+    platform.begin("s")
+    calls = [
+        {"call": "slate", "session": "s", "candidates": FOUR, "observed": bad},
+        {"call": "slate", "session": "s", "candidates": [*FOUR, bad]},
+        {"call": "register", "items": {"a": bad}},
+        {"call": "slate", "session": "s", "candidates": FOUR, "observed": 1.0},
+    ]
+    *refused, last = platform.batch(calls)
+    assert all({"error", "expected"} <= answer.keys() for answer in refused)
+    assert len(last["slate"]) == 2 and platform.state()["items"] == 0
+
+
+def test_an_observation_may_be_off_by_ten_standard_deviations_of_its_noise(tmp_path, agreed):
+    platform = platform_in(tmp_path, agreed)  # 0.1
+    platform.begin("s")
+    for observed in (-1.0, 2.0):
+        assert len(platform.slate("s", FOUR, observed=observed)) == 2
+    for observed in (-1.01, 2.01):
+        with pytest.raises(RefusedError, match="out-of-range"):
+            platform.slate("s", FOUR, observed=observed)
+
+
+def test_several_features_are_at_most_a_hundred_in_size(tmp_path):
+    platform = platform_in(tmp_path, Terms.of(from_dict({**SETTINGS, "world": {**SETTINGS["world"], "features": 2}})))
+    platform.register({"a": [100.0, -100.0]})
+    for bad in (101.0, 1e38, 10**400):
+        with pytest.raises(RefusedError):
+            platform.register({"a": [0.0, bad]})
 
 
 def test_a_platform_that_does_not_come_is_left_out_and_told_later(tmp_path):
@@ -268,19 +360,38 @@ def test_items_of_several_features_are_served_by_what_the_model_says_of_them(tmp
     assert sorted(platform.slate("s", explored)) == sorted(best.tolist())
 
 
-def test_over_http_a_team_begins_shows_counts_and_ends(tmp_path, agreed):
-    home, ready, running = PlatformFolder(tmp_path / "p"), threading.Event(), []
+@contextlib.contextmanager
+def _client_of_service(folder, agreed, **options):
+    home, ready, running = PlatformFolder(folder), threading.Event(), []
 
     def run():
-        with platform_servers(home, agreed, 0, ListenAt(), seeded=True) as servers:
+        with platform_servers(home, agreed, 0, ListenAt(**options), seeded=True) as servers:
             running.append(servers)
             servers.run(lambda urls: (home.write_urls(dict(coordinator=urls[0], application=urls[1])), ready.set()))
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     assert ready.wait(30)
+    client = PlatformClient.of_folder(folder)
     try:
-        client = PlatformClient.of_folder(tmp_path / "p")
+        yield client
+    finally:
+        client.close()
+        running[0].stop()
+        thread.join()
+
+
+def test_a_silent_stay_ends_while_nothing_is_asked(tmp_path, agreed):
+    with _client_of_service(tmp_path / "p", agreed, silence=0.2) as client:
+        client.begin("s")
+        end = time.monotonic() + 20
+        while client.state()["here"] and time.monotonic() < end:
+            time.sleep(0.05)
+        assert client.state()["here"] == 0 and client.state()["cut_short"] == 1
+
+
+def test_over_http_a_team_begins_shows_counts_and_ends(tmp_path, agreed):
+    with _client_of_service(tmp_path / "p", agreed) as client:
         client.register({"a/b": 0.1, "c d": 0.9, "é": 0.5})
         client.begin("user/1 é")
         shown = client.slate("user/1 é", items=["a/b", "c d", "é"], observed=0.4)
@@ -298,12 +409,12 @@ def test_over_http_a_team_begins_shows_counts_and_ends(tmp_path, agreed):
         first, second, third, *wrong = client.batch(calls)
         assert first == third == {} and len(second["slate"]) == 2
         assert [one["error"] for one in wrong] == ["not-found", "malformed"]
+        many = [{"call": "slate", "session": "z", "items": ["é" * 200] * 2}] * MOST_CALLS
+        assert len(json.dumps(client.batch(many))) > 1 << 20, "more than another answer may have"
+        with pytest.raises(RunError, match="calls"):
+            client.batch([*many, {}])
         client.end("user/1 é")
         assert client.state()["here"] == 1
         for body in (b"[1]", b"{", b'{"now": 1}', b'{"session": "z", "candidates": {}}', b'{"session": 1}', b"{}"):
             answer = client._client.ask("POST", "/v1/slate", body)
             assert answer.status == 400 and answer.json()["expected"], body
-        client.close()
-    finally:
-        running[0].stop()
-        thread.join()

@@ -14,6 +14,7 @@ from token_worlds import ADMIN, Buyer, next_round, round_of, token_app
 from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.deploy.draws import CHECK, SEED, Beacon, drawn, turn, word
 from fedrank.deploy.hub.audit import audit_folder
+from fedrank.deploy.hub.status import page
 from fedrank.deploy.hub.store import StoreError
 from fedrank.deploy.hub.tokens import Issuer
 from fedrank.deploy.log.tree import BEACON, MODEL, OFFER, REPORTS, beacon_entry, offer_entry, reports_hash
@@ -284,12 +285,17 @@ def test_an_epoch_with_too_few_sales_is_void(tmp_path):
             hub = app._hub
             made, tokens = await bought(app, 2)
             (one, _) = some_messages(hub, 2)
+            told = app._numbers()
+            assert (told["sales"], told["least_sales"], told["void"]) == (2, 3, True)
+            assert "least_sales = 3" in page(told, {})
             assert "beacon" not in (await made[0].ask("GET", "/v1/tokens")).json
             assert await made[0].report(1, tokens[0], one) == (409, "not-due")
             made += await buyers(app, 1)
             tokens = [await buyer.buy(2) for buyer in made]
             await next_round(hub)
             assert await made[0].report(2, tokens[0], one) == (201, "")
+            told = app._numbers()
+            assert (told["sales"], told["void"]) == (3, False) and "least_sales = 3" not in page(told, {})
 
     asyncio.run(story())
 

@@ -74,6 +74,16 @@ def test_no_users_vector_is_longer_than_the_clip_and_its_direction_stays():
         np.testing.assert_allclose(steps, expected, atol=1.3)
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e38])
+def test_numbers_that_are_not_finite_do_not_get_past_the_clip(bad):
+    for make in (np.asarray, jnp.asarray):
+        stays = make(np.array([[bad, bad, 1.0], [0.0, 3.0, 4.0]], np.float32))
+        steps = np.asarray(clip_stay(stays, make(np.array([5.0, 5.0], np.float32))))
+        assert steps[0].tolist() == [0, 0, 0] and np.abs(steps[1] - np.array([0, 0.6, 0.8]) * STEPS).max() < 2
+        assert np.asarray(norm_bin(stays, 5.0)).sum(axis=-1).tolist() == [1, 1]
+        assert np.asarray(norm_bin(stays, 5.0))[0, 0] == (0 if bad == 1e38 else 1)
+
+
 def test_the_design_is_what_tastes_and_the_choice_model_make_of_features():
     # Two candidates, one shown: the click is on the larger or the smaller of two uniform numbers, whose feature has
     # mean ±1/3 and mean square 1/3. Without a trace that fades, x' = −z of the round before.

@@ -518,8 +518,14 @@ def read_asker(path: Path) -> tuple[str, Mapping[str, str]]:
         raise ConfigError(f"{path}: {error}") from error
 
 
+#: Settings of earlier versions.
+_GONE = ("decoys", "ranking.hub")
+
+
 def _only(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
     if strange := next((key for key in table if key not in known), None):
+        if where + strange in _GONE:
+            raise ConfigError(f"{where}{strange} is of an earlier version, and without effect now; delete it.")
         raise ConfigError(f"{where}{strange} is unknown; there are {', '.join(known)}.")
 
 

@@ -30,7 +30,8 @@ class Document(NamedTuple):
         id: Its name at the owner, at most 128 bytes of UTF-8.
         title: Its title, at most 256 characters in one line; may be empty.
         body: Its text without the title; may be empty.
-        about: What is known about it: ``path``, ``type``, ``date``, ``author``; each may be missing.
+        about: What is known about it: ``path``, ``type``, ``date``, ``author``, ``cut`` (what was
+            left out of its text); each may be missing.
     """
 
     id: str

@@ -3,7 +3,7 @@
 =====================================  ===============================================================================
 ``.txt``                               one document; the first line is its title if more follows
 ``.md``, ``.markdown``                 the same, with front matter in YAML (``title``, ``date``, ``author``)
-``.html``, ``.htm``                    the text of ``<main>``, ``<article>`` or the page, without navigation and scripts
+``.html``, ``.htm``                    the text of ``<main>``, each ``<article>`` or the page, without navigation
 ``.pdf``, ``.docx``                    their text; title, author and date from their properties
 ``.eml``, ``.mbox``                    a mail each, without attachments: the subject is its title
 ``.csv``, ``.tsv``                     a row each, with a column ``text`` (``body``, ``content``), or all columns
@@ -43,7 +43,8 @@ pypdf = OptionalModule("pypdf", "documents", "Text of a PDF file")
 yaml = OptionalModule("yaml", "documents", "Front matter of Markdown")
 
 #: Parts of a page that are not its text.
-_NO_TEXT = ("script", "style", "noscript", "template", "nav", "header", "footer", "aside", "form")
+_NO_TEXT = ("script", "style", "noscript", "template", "nav", "header", "footer", "aside")
+_NO_TEXT += ("button", "datalist", "input", "select", "textarea")
 #: Titles in a PDF's properties that name its source and not its subject.
 _NO_TITLE = re.compile(r"^microsoft \w+ - |^untitled|\.(docx?|pdf|tex|indd|rtf|odt)$", re.IGNORECASE)
 _FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
@@ -52,6 +53,10 @@ _IDS, _TITLES = ("id", "_id"), ("title", "subject", "headline")
 _TEXTS = ("text", "body", "content", "description")
 #: Largest file that is read as a whole, in bytes, and longest cell of a table, in characters.
 _LARGEST, _LONGEST_CELL = 256 << 20, 10_000_000
+#: Characters of a page that are read: the rest is named as left out.
+_LONGEST_PAGE = 2_000_000
+#: Beginnings and ends of what the parser looks through again and again where it does not end.
+_UNENDED = ((re.compile("<!--"), "-->"), (re.compile("<[a-zA-Z/!?]"), ">"))
 
 #: Title, text, and what is known about a document.
 _Parts = tuple[str, str, dict[str, str]]
@@ -157,6 +162,8 @@ def read_file(path: Path, name: str, problems: list[str] | None = None) -> Itera
             id, title, body, about = row()
             document = document_of(id, title, body, {"path": name, "type": kind[1:], **about})
             _check(document, row, path)
+            if problems is not None and "cut" in about:
+                problems.append(f"{name}: {about['cut']}")
         except Exception as error:
             _leave_out(name, path, error, problems)
         else:
@@ -230,7 +237,8 @@ def _of_markdown(raw: bytes) -> _Parts:
     if not (front := _FRONT.match(text)):
         return *_split_title(text), {}
     fields = yaml.safe_load(front[1])
-    fields = {str(key).lower(): value for key, value in fields.items()} if isinstance(fields, dict) else {}
+    fields = fields if isinstance(fields, dict) else {}
+    fields = {key.lower(): value for key, value in fields.items() if isinstance(key, str)}
     title, body = _shown(fields.get("title")), text[front.end() :].strip()
     if not title:
         title, body = _split_title(body)
@@ -238,18 +246,28 @@ def _of_markdown(raw: bytes) -> _Parts:
 
 
 def _of_html(raw: bytes | str) -> _Parts:
-    page = bs4.BeautifulSoup(raw, "html.parser")
+    text = raw if isinstance(raw, str) else bs4.UnicodeDammit(raw, is_html=True).unicode_markup or ""
+    whole, text = len(text), text[:_LONGEST_PAGE]
+    for begin, end in _UNENDED:
+        if found := begin.search(text, text.rfind(end) + 1):
+            text = text[: found.start()]
+    page = bs4.BeautifulSoup(text, "html.parser")
 
     def find_meta(*names: str) -> str:
         found = (page.find("meta", {key: name}) for name in names for key in ("name", "property"))
         return next((str(one.get("content", "")) for one in found if one), "")
 
     about = _about(find_meta("author"), find_meta("article:published_time", "date", "dcterms.date"))
+    if whole > _LONGEST_PAGE:
+        about["cut"] = f"only the first {_LONGEST_PAGE:,} of {whole:,} characters of HTML were read"
     heading = page.find("h1")
     title = page.title.get_text(" ") if page.title else heading.get_text(" ") if heading else ""
     for one in page.find_all((*_NO_TEXT, "title")):
         one.decompose()
-    text = (page.find("main") or page.find("article") or page.body or page).get_text("\n")
+    articles = [one for one in page.find_all("article") if not one.find_parent("article")]
+    main = page.find("main")
+    parts = [main] if main else articles or [page.body or page]
+    text = "\n".join(part.get_text("\n") for part in parts)
     return title, "\n".join(line for part in text.split("\n") if (line := part.strip())), about
 
 
@@ -285,28 +303,32 @@ def _of_mail(raw: bytes) -> _Parts:
     message = email.message_from_bytes(raw, policy=email.policy.default)
     assert isinstance(message, EmailMessage)
     part = message.get_body(("plain", "html"))
-    text = ""
+    text, cut = "", {}
     if part is not None:
         data = part.get_payload(decode=True)
         try:
-            text = str(part.get_content())
+            text = str(part.get_content(errors="strict"))
         except (LookupError, UnicodeError):  # a charset that is unknown, or is not that of the text
             text = _decode(data if isinstance(data, bytes) else b"")
         if part.get_content_subtype() == "html":
-            text = _of_html(text)[1]
+            _, text, known = _of_html(text)
+            cut = {"cut": known["cut"]} if "cut" in known else {}
     sent = message.get("date")
-    return _shown(message.get("subject")), text, _about(message.get("from"), getattr(sent, "datetime", None))
+    about = _about(message.get("from"), getattr(sent, "datetime", None))
+    return _shown(message.get("subject")), text, {**about, **cut}
 
 
 def _about(author: Any, date: Any) -> dict[str, str]:
     """Author and date, where they are known; a date is a day where it can be read as one."""
     day = date.isoformat()[:10] if hasattr(date, "isoformat") else _shown(date)[:10]
-    writer = ", ".join(map(_shown, author)) if isinstance(author, list) else _shown(author)
-    return {key: value[:200] for key, value in (("author", writer), ("date", day)) if value}
+    return {key: value[:200] for key, value in (("author", _shown(author)), ("date", day)) if value}
 
 
 def _shown(value: Any) -> str:
-    return "" if value is None else " ".join(str(value).split())
+    """A value, or a list of values, in a line; nothing for what is nested, which may be without end in YAML."""
+    if isinstance(value, list):
+        return ", ".join(shown for one in value if not isinstance(one, list) and (shown := _shown(one)))
+    return "" if value is None or isinstance(value, dict | set | tuple) else " ".join(str(value).split())
 
 
 def _whole(read: Callable[[bytes], _Parts]) -> Callable[[Path, str], Iterator[_Row]]:
@@ -349,6 +371,7 @@ def _read_table(path: Path, name: str) -> Iterator[_Row]:
         dialect: Any = csv.Sniffer().sniff(text[:65_536], ",;\t|")
     except csv.Error:
         dialect = csv.excel_tab if path.suffix.lower() == ".tsv" else csv.excel
+    dialect.doublequote = True  # the sniffer says no where the beginning has none
 
     def row(number: int, cells: Mapping[Any, Any]) -> tuple[str, str, str, dict[str, str]]:
         if None in cells:
@@ -359,7 +382,7 @@ def _read_table(path: Path, name: str) -> Iterator[_Row]:
         title = next((known[key] for key in _TITLES if key in known), "")
         return given, title, body, _about(known.get("author"), known.get("date"))
 
-    for number, cells in enumerate(csv.DictReader(text.splitlines(keepends=True), dialect=dialect), 1):
+    for number, cells in enumerate(csv.DictReader(io.StringIO(text, newline=""), dialect=dialect), 1):
         yield functools.partial(row, number, cells)
 
 

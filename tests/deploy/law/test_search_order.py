@@ -18,6 +18,7 @@ from fedrank.deploy.search.federation import (
     OwnerCard,
     RankingTerms,
     base_and_features,
+    read_asker,
     read_federation,
 )
 from fedrank.texts.served.owner import NAMES, OwnerSettings
@@ -123,5 +124,8 @@ def test_the_federations_file_says_how_hits_are_ordered(tmp_path):
         assert read_federation(path).ranking == RankingTerms(3.0) and file.ranking is None
     for wrong in ("cosine = true", "cosine = -1", "other = true", 'hub = "https://hub.example.org"'):
         path.write_text(f'name = "x"\n[ranking]\n{wrong}\n', encoding="utf-8")
-        with pytest.raises(ConfigError, match=r"f\.toml"):
+        with pytest.raises(ConfigError, match=r"f\.toml.*delete" if "hub" in wrong else r"f\.toml"):
             read_federation(path)
+    path.write_text('name = "anna"\n[decoys]\nnumber = 7\n', encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"decoys.*delete"):
+        read_asker(path)

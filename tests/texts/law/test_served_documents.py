@@ -1,6 +1,8 @@
 """Files of documents: what is read, and which line is to blame for what is not."""
 
+import itertools
 import json
+import time
 
 import pytest
 
@@ -147,6 +149,55 @@ def test_each_kind_of_file_gives_title_text_date_and_author(tmp_path):
     assert [one.body for name, one in read.items() if "mbox" in name] == ["Der Flügel.", "Ein Flügel."]
     assert read["f.csv#1"].body == "part: wing\nprice: 3" and read["8"][1:3] == ("Cones", "c")
     assert read["g.txt"].title == read["h.txt"].title == "Größe" and "Äpfel" in read["g.txt"].body
+
+
+def read_one(path, raw, problems=None):
+    path.write_bytes(raw if isinstance(raw, bytes) else raw.encode())
+    return list(read_documents(path, problems))
+
+
+def test_cells_hold_quotes_and_breaks_of_lines(tmp_path):
+    rows = "id,text,title\n" + "".join(f'{n},"plain {n}","T"\n' for n in range(9000))
+    read = read_one(tmp_path / "a.csv", rows + '9000,"say ""wing"", then\r\ngo\x0bon\u2028end","T"\n')
+    assert len(read) == 9001 and read[-1].body == 'say "wing", then\r\ngo\x0bon\u2028end'
+
+
+def test_a_mail_in_another_charset_than_it_says_is_text(tmp_path):
+    pytest.importorskip("charset_normalizer")
+    text = "Der Flügel trägt über große Höhen. Schöne Grüße aus München."
+    head = b"Subject: x\nContent-Type: text/plain; charset=%s\nContent-Transfer-Encoding: 8bit\n\n"
+    for said, real in ((b"us-ascii", "utf-8"), (b"utf-8", "latin-1")):
+        assert read_one(tmp_path / "a.eml", head % said + text.encode(real))[0].body == text
+
+
+def test_the_text_of_a_page_is_that_of_all_articles_and_forms(tmp_path):
+    pytest.importorskip("bs4")
+    page = "<body><article>one<article>inner</article></article><p>aside<article>two</article>"
+    assert read_one(tmp_path / "a.html", page)[0].body == "one\ninner\ntwo"
+    page = "<form><p>all of it<select><option>no</select><textarea>no</textarea><button>no</button></form>5 < 6"
+    assert read_one(tmp_path / "b.html", page)[0].body == "all of it\n5 < 6"
+
+
+def test_a_page_that_is_long_or_made_to_be_slow_is_cut_and_named(tmp_path):
+    pytest.importorskip("bs4")
+    start = time.monotonic()
+    for part, end in (("<a ", ""), ("<!--", ""), ("<!--", ">"), ("<a x='", ""), ("</b ", "")):
+        assert read_one(tmp_path / "a.html", "<p>wing" + part * 50_000 + end)[0].body == "wing"
+    assert time.monotonic() - start < 10  # 50,000 of the first took minutes
+    problems = []
+    read = read_one(tmp_path / "b.html", "<p>" + "wing " * 500_000, problems)
+    assert len(problems) == 1 and "2,000,000" in problems[0] and "cut" in read[0].about
+    assert 1_999_990 <= len(read[0].body) < 2_000_000
+
+
+def test_front_matter_gives_values_and_lists_of_them(tmp_path):
+    pytest.importorskip("yaml")
+    bomb = "a: &a [x, x]\n" + "".join(
+        f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]\n" for a, b in itertools.pairwise("abcd")
+    )
+    front = f"---\n{bomb}title: *d\ndate: {{x: 1}}\nauthor: [Ann, [Bob], 3]\n---\n"
+    read = read_one(tmp_path / "a.md", front + "The text.")[0]
+    assert read[1:3] == ("", "The text.") and read.about["author"] == "Ann, 3" and len(read.about["date"]) == 10
 
 
 def test_pdf_and_docx_are_read(tmp_path):

@@ -708,7 +708,7 @@ def _alert(alert: dict | None) -> Html:
 
 
 def _checks_figure(checks: dict) -> Html:
-    """What checks say, round by round: the newest model beside the best one."""
+    """Figure of the checks, round by round: the newest model beside the best one."""
     share, n = f"{100 * checks['share']:.3g} %", checks["checks"]
     said = [
         f"{share} of the devices, drawn anew in each round, compare the newest model with the best one so far, that of "

@@ -62,7 +62,8 @@ def norm_bin(stay: Float[AnyArray, "*stays statistics"], middle: float) -> Int[A
     xp, stay = module_of(stay), finite_stay(stay)
     norm = xp.maximum(xp.linalg.norm(stay, axis=-1, keepdims=True), 1e-30)
     place = xp.clip(xp.floor(xp.log2(norm / middle)) + BINS // 2, 0, BINS - 1)
-    return (xp.arange(BINS) == place).astype(xp.int32)
+    bins = xp.arange(BINS).reshape((1,) * (place.ndim - 1) + (BINS,))
+    return (bins == place).astype(xp.int32)
 
 
 def clip_of(counts: Float[Array, " bins"], middle: float) -> Float[Array, ""]:

@@ -95,7 +95,7 @@ def test_platforms_silos_on_flower_and_a_search_are_served(tmp_path):
 
 def test_a_hub_learns(tmp_path):
     home = HubFolder(tmp_path / "hub")
-    asked = ["--n-features", 46, "--cohort", 2, "--rounds", 2, "--least", 1, "--deadline", 0, "--port", 0]
+    asked = ["--trial", "--n-features", 46, "--cohort", 2, "--rounds", 2, "--least", 1, "--deadline", 0, "--port", 0]
     hub = subprocess.Popen(command_without(BLOCKED, "hub", "serve", home.path, *asked), stderr=subprocess.PIPE)
     try:
         end = time.monotonic() + 60

@@ -177,8 +177,8 @@ def test_a_bad_configuration_leaves_nothing_behind(config, tmp_path):
 
 def test_labels_beyond_the_users_grades_are_refused(config, tmp_path):
     path = tmp_path / "deep.txt"
-    path.write_text("7 qid:1 1:1\n0 qid:1 1:0\n")
-    with pytest.raises(DataError, match=r"deep.txt:1: .*7"):
+    path.write_text("31 qid:1 1:1\n0 qid:1 1:0\n")
+    with pytest.raises(DataError, match=r"deep.txt:1: .*31"):
         run_experiment(replace(config, data=str(path)), tmp_path / "run")
 
 

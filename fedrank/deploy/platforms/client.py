@@ -223,7 +223,7 @@ def visits(
 
 
 def _stay(terms: Terms, clients: Sequence[PlatformClient], user: int, seeded: bool) -> Iterator[Visited]:
-    """The rounds of one user."""
+    """The rounds of one simulated user's stay, played on all platforms; yields what was shown in each round."""
     world, feedback, name = terms.protocol.world, terms.protocol.feedback, f"user {user}"
     first = user * world.rounds_per_episode
     scene = world.first(world.draw(terms.world_key(first - 1 if first else None, seeded)))

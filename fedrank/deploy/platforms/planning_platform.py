@@ -808,7 +808,7 @@ def _is_name(name: str) -> bool:
 
 
 def _hash(data: bytes) -> int:
-    """63 bits of a digest."""
+    """Number of 63 bits, from 0 to 2⁶³ − 1, of a text's BLAKE2b digest, which fits SQLite's signed integers."""
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little") >> 1
 
 

@@ -111,7 +111,7 @@ class _Carrier:
         self._missed, self._look = _MISSES - 1, None
 
     async def close(self) -> None:
-        """End the connections."""
+        """Close the owner's HTTP connections, and end the look at whether an owner that hung answers again."""
         if self._look is not None:
             self._look.cancel()
         await self._client.aclose()

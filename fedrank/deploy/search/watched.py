@@ -124,7 +124,7 @@ class WatchedFolder:
         return [*self._left_out, *lines, *(line for (line,) in copies.fetchall())]
 
     def close(self) -> None:
-        """Close the record."""
+        """Close the database of which files, rows and copies the index has; nothing can be followed then."""
         self._db.close()
 
     def _files(self) -> tuple[dict[str, Path], list[str]]:

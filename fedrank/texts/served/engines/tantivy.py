@@ -227,7 +227,7 @@ class TantivyEngine:
 
 
 def _schema() -> Any:
-    """Schema of tantivy's index: a row is a passage, with its document's id, searched fields and their lengths in words."""
+    """Schema of tantivy's index: one row a passage, with its document's id, searched fields and lengths in words."""
     builder = tantivy.SchemaBuilder()
     for name in ("id", "first"):
         builder.add_text_field(name, stored=name == "id", tokenizer_name="raw", index_option="basic")

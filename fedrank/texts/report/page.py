@@ -24,7 +24,6 @@ from fedrank.texts.report import tables as text_tables
 from fedrank.texts.report.files import BM25, BM25_EXACT, FEDERATED, LOCAL
 from fedrank.texts.report.tables import (
     READABLE_TO_SILOS,
-    UNPROTECTED,
     details_of,
     gain,
     gate_figure,
@@ -32,6 +31,7 @@ from fedrank.texts.report.tables import (
     lead,
     learning_figure,
     queries_table,
+    unprotected,
 )
 from fedrank.texts.report.verdicts import gate_table, verdicts
 
@@ -46,7 +46,7 @@ def opening_of(run: Run) -> Opening:
     known = "generated texts" if run.shown.generated(run) or not isinstance(data, str) else data
     title = f"Searching the texts of {len(texts.silos)} silos together: {known}"
     sentence, numbers = _search_values(run) if _of_search(run) else _own(run)
-    if texts.mode in UNPROTECTED:
+    if not texts.protects:
         sentence += say(" Nothing protects the documents: see the warning.")
     elif texts.insider is not None and texts.insider.readable:
         sentence += say(" Other silos can read the documents: see the warning.")
@@ -182,7 +182,7 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
         drawn: From :func:`charts`.
     """
     search = text_tables.search_table(run)
-    warned = (*UNPROTECTED.values(), READABLE_TO_SILOS)  # said by the warning
+    warned = (unprotected(run), READABLE_TO_SILOS)  # said by the warning
     methods = (tables.to_html(text_tables.methods_table(run)), _table(queries_table(run)))
     found = (h("ul", *(h("li", said) for said in verdicts(run)), class_="verdicts"),)
     return Page(
@@ -242,7 +242,7 @@ def _curves(run: Run, drawn: Mapping[str, Chart]) -> Section:
 
 def _privacy(run: Run) -> Section:
     statement = [h("p", h("b", f"Mode {details_of(run).mode}. "), line) for line in words.privacy_words(run)]
-    shown = [text_privacy.epsilon_table(run), text_privacy.errors_table(run), text_privacy.questions_table(run)]
+    shown = [text_privacy.epsilon_table(run), text_privacy.errors_table(run)]
     content = (
         *statement,
         *(tables.to_html(table) for table in shown if table is not None),

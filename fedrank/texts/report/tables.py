@@ -309,7 +309,7 @@ def crossed_table(run: Run) -> Table | None:
                 }
             )
     columns = (
-        Column("exchange", "exchange"),
+        Column("exchange", "exchange", code=True),
         Column("part", "part"),
         Column("what", "what crosses"),
         Column("times", "times", numeric=True),

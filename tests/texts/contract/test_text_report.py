@@ -41,7 +41,6 @@ def test_names_of_methods_modes_and_measures_are_those_that_runs_write():
     ours = {FEDERATED, "Local+", UNTRAINED, f"{UNTRAINED}, exact", *(variant.name for variant in CONTROLS.values())}
     assert set(texts.METHODS) == set(METHODS) == ours and texts.BM25 == UNTRAINED
     assert texts.SCOPES == WHERE
-    assert set(text_tables.UNPROTECTED) == set(texts.UNPROTECTED)
 
 
 def test_the_gain_and_what_it_rests_on_come_first(one):

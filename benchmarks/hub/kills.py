@@ -1,12 +1,14 @@
-"""Kill the processes of a hub again and again under devices that share no code with it, and look for what was lost.
+"""Kill the processes of a hub with everything on, again and again, under devices that share no code with it.
 
     python -m benchmarks.hub.kills [--kills 200] [--minutes 20]
     python -m benchmarks.hub.kills --postgres [--processes 3] [--kills 50]
 
+The hub sells tokens, draws who reports, seeds and checks, is asked through its gateway, and has a public log.
 Half of the kills come at any moment from the start on, half while reports are acknowledged. With ``--postgres``,
 several processes share a PostgreSQL server that is started for this, and any of them is killed, the leader included.
 
-Afterwards every report that was ever acknowledged must be in the log with its bytes, once; every model that was handed
+Afterwards every report that was ever acknowledged must be in the log with its bytes, once; no device may have got a
+second token of an epoch, or have spent one twice, though some try; every model that was handed
 out must be the log's; and ``fedrank hub replay`` must make all models again, bit by bit. The exit status is 1
 otherwise.
 """
@@ -33,7 +35,7 @@ from pathlib import Path
 from benchmarks.hub.faults import _free_port, _hub
 from fedrank.deploy.hub.audit import audit_folder, replay_log
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.settings import TRIAL, HubSettings
+from fedrank.deploy.hub.settings import HubSettings
 
 _COHORT = 20
 
@@ -44,15 +46,20 @@ def _homes(folder: Path, processes: int, url: str) -> list[HubFolder]:
         home = HubFolder(folder / f"hub{number}")
         if number:
             home.path.mkdir(parents=True)
-            for name in ("enrolment.token", "admin.token", "log.key"):
+            for name in ("enrolment.token", "admin.token", "log.key", "gateway.key"):
                 shutil.copy(homes[0].path / name, home.path / name)
         home.prepare(
             HubSettings(
                 **{
-                    **TRIAL,
                     "n_features": 46,
-                    "p": 0.9,
+                    "interactions": 2,
+                    "participations": 0,
+                    "batch": 1,
                     "cohort": _COHORT,
+                    "due": 0.9,
+                    "least_sales": 5,
+                    "rounds": 0,
+                    "round_seconds": 0.0,
                     "deadline": 5.0,
                     "reports_per_minute": 1e9,
                     "database": url,
@@ -170,6 +177,7 @@ def measure(kills: int, minutes: float, processes: int, url: str) -> dict:
         "replay_equals_served": found.proven,
         "models_in_the_public_log": audited.models,
         "wrong": wrong + audited.wrong + [one["what"] for one in told if one["kind"] == "wrong"],
+        "greedy": dict(collections.Counter(one["what"] for one in told if one["kind"] == "greedy")),
         "refused": dict(collections.Counter(str(one["why"]) for one in told if one["kind"] == "refused")),
     }
 

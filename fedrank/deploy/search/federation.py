@@ -26,6 +26,10 @@
 
     [tokens]                        # fedrank search owner allow FOLDER anna, at each owner
     north = "…"
+
+    [person]                        # where anna's company signs for its people: fedrank search person
+    said = "…"
+    signature = "…"
 """
 
 from __future__ import annotations
@@ -63,6 +67,7 @@ from fedrank.texts.served.owner import (
     MOST_WORDS,
     NAMES,
 )
+from fedrank.texts.served.query import NO_SNIPPET, Snippet, parse_query, snippet_of
 from fedrank.texts.served.statistics import StatisticsTerms
 
 #: Most that a word of a query adds to a score: BM25's saturation is below k₁ + 1 in each field, body and title, and
@@ -75,6 +80,9 @@ _LONGEST_NAME = 64
 #: Cosines of an owner, and of the others, from which a lying encoder is told; standard deviation below which they are
 #: alike; and how far a median may lie above the largest of the others.
 _LEAST_COSINES, _ALIKE, _FAR = 5, 0.01, 0.15
+#: Why a query finds nothing: it has words, or conditions alone.
+_NO_WORDS = "These are words that nearly every text has, and are not searched; add another."
+_NOTHING = "Add a word to search for: phrases, exclusions and filters choose among what words find."
 #: Hits that each owner is asked for at least where not the scores alone put them in order.
 _RERANKED = 20
 
@@ -219,6 +227,7 @@ class Hit:
         title: Its title or beginning; empty where the owner does not show it.
         ticket: What it can be fetched by, with :meth:`Federation.fetch`, for a day; another one in each answer.
         features: Numbers of :data:`fedrank.texts.served.owner.NAMES`; None: the owner gave none.
+        snippet: Piece of its text that holds words of the query; empty where the owner does not give texts out.
     """
 
     owner: str
@@ -226,6 +235,7 @@ class Hit:
     title: str
     ticket: str
     features: tuple[float, ...] | None = None
+    snippet: Snippet = NO_SNIPPET
 
 
 @dataclass(frozen=True)
@@ -237,12 +247,14 @@ class Answer:
         missing: Owner → why it did not answer.
         own_statistics: Owners whose scores do not compare with the others', as they lack the federation's statistics.
         left_out_cosines: Owners whose cosines are none that an encoder gives, and were not used.
+        note: Why the query finds nothing anywhere; empty where owners were asked.
     """
 
     hits: tuple[Hit, ...]
     missing: Mapping[str, str]
     own_statistics: tuple[str, ...] = ()
     left_out_cosines: tuple[str, ...] = ()
+    note: str = ""
 
 
 class Fetched(NamedTuple):
@@ -265,6 +277,8 @@ class Federation:
     Args:
         federation: ``federation.toml``, or what stands in it.
         asker: ``asker.toml``, or the name and the tokens by owner.
+        person: The company's word for who asks (:func:`~fedrank.texts.served.rights.sign_person`), where the file has
+            none.
         ca: File with the certificates to trust in place of the system's.
         allow_http: Plain http to another machine, where the network itself is protected.
         timeout: Longest silence of the broker, in seconds.
@@ -278,23 +292,27 @@ class Federation:
         federation: str | os.PathLike[str] | FederationFile,
         asker: str | os.PathLike[str] | tuple[str, Mapping[str, str]],
         *,
+        person: Mapping[str, Json] | None = None,
         ca: str | os.PathLike[str] | None = None,
         allow_http: bool = False,
         timeout: float = 20.0,
     ):
         self.file = federation if isinstance(federation, FederationFile) else read_federation(Path(federation))
         self._analyser = Analyser(self.file.languages)
-        self._name, self._tokens = asker if isinstance(asker, tuple) else read_asker(Path(asker))
+        self.asker, self._tokens, self._person = (*asker, None) if isinstance(asker, tuple) else read_asker(Path(asker))
+        self._person = person or self._person
         if not self.file.broker:
             raise ConfigError('the federation names no broker; put broker = "https://…" into its file.')
         self._broker = HttpClient(self.file.broker, ca=ca, allow_http=allow_http, timeout=timeout)
 
-    def search(self, query: str, k: int = 10) -> Answer:
+    def search(self, query: str, k: int = 10, person: Mapping[str, Json] | None = None) -> Answer:
         """The best documents of all owners for a query.
 
         Args:
-            query: Words, as a person types them.
+            query: Words, phrases, exclusions and filters as a person types them; see
+                :mod:`fedrank.texts.served.query`.
             k: Most hits.
+            person: Who asks, in place of the person of the class.
 
         Raises:
             ConfigError: The query has too many or too long words, or k is out of range.
@@ -303,20 +321,23 @@ class Federation:
         if not 1 <= k <= 1000:
             raise ConfigError(f"k must be in 1..1000, got {k}.")
         query = query.encode("utf-8", "replace").decode()  # half of a surrogate pair is no text that can be sent
+        query, conditions = parse_query(query, self._analyser)
         words = self._words(query)
         if len(words) > MOST_WORDS:
             raise ConfigError(f"a query has at most {MOST_WORDS} words, got {len(words)}; leave some out.")
         if not words:
-            return Answer((), {})
+            return Answer((), {}, note=_NO_WORDS if query else _NOTHING)
         ranked = self.file.ranking is not None
         question: dict[str, Json] = {"kind": "search", "k": max(k, _RERANKED) if ranked else k, "words": [*words]}
-        question["analyser"] = self._analyser.fingerprint
+        question |= {"analyser": self._analyser.fingerprint, "snippets": k, "conditions": conditions.as_json()}
         if ranked:
             question |= {"features": True, "query": query[:LONGEST_QUERY]}
-        answers, missing = self._ask({owner.name: question for owner in self.file.owners})
+        answers, missing = self._ask({owner.name: question for owner in self.file.owners}, person)
         hits, alone, encoders = list[Hit](), list[str](), dict[str, str]()
         for owner, body in ((one.name, answers[one.name]) for one in self.file.owners if one.name in answers):
             try:
+                if conditions and body.get("conditions") is not True:
+                    raise WireError("its version knows no phrases, exclusions and filters")
                 hits += _hits(owner, body, question["k"], len(words))
                 digest = str(body.get("encoder", ""))
                 encoders[owner] = digest if _DIGEST.fullmatch(digest) else ""
@@ -347,13 +368,13 @@ class Federation:
         base, _ = base_and_features([hit.score for hit in hits], numbers, comparable, terms.cosine)
         return [hits[place] for place in np.argsort(-base, kind="stable").tolist()]
 
-    def fetch(self, hit: Hit) -> Fetched:
-        """A document that was found.
+    def fetch(self, hit: Hit, person: Mapping[str, Json] | None = None) -> Fetched:
+        """A document that was found, for the person who found it.
 
         Raises:
             RunError: The owner does not give it, or cannot be reached.
         """
-        answers, missing = self._ask({hit.owner: {"kind": "fetch", "ticket": hit.ticket}})
+        answers, missing = self._ask({hit.owner: {"kind": "fetch", "ticket": hit.ticket}}, person)
         if hit.owner in missing:
             raise RunError(f"{hit.owner}: {missing[hit.owner]}")
         document = answers[hit.owner].get("document")
@@ -363,7 +384,9 @@ class Federation:
         known = {str(key)[:20]: str(value)[:1000] for key, value in about.items()} if isinstance(about, dict) else {}
         return Fetched(str(document.get("title", "")), str(document.get("body", "")), known)
 
-    def _ask(self, bodies: Mapping[str, dict[str, Json]]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    def _ask(
+        self, bodies: Mapping[str, dict[str, Json]], person: Mapping[str, Json] | None
+    ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         """Answers by owner, and why others are missing."""
         questions: dict[str, Question] = {}
         missing: dict[str, str] = {}
@@ -372,7 +395,9 @@ class Federation:
             if owner not in cards or owner not in self._tokens:
                 missing[owner] = "no token: it has not allowed you to ask"
                 continue
-            full = {"asker": self._name, "token": self._tokens[owner], "day": int(time.time() // 86400), **body}
+            full = {"asker": self.asker, "token": self._tokens[owner], "day": int(time.time() // 86400), **body}
+            if said := person or self._person:
+                full["person"] = {**said}
             questions[owner] = Question(key_of(cards[owner].key), full)
         if not questions:
             return {}, missing
@@ -435,7 +460,8 @@ def _hits(owner: str, body: Mapping[str, Any], most: int, words: int) -> list[Hi
                 raise WireError(f"it gave {len(features)} numbers of a hit where {len(NAMES)} are known: refused")
             if not all(abs(number) <= 1 for number in features):
                 raise WireError("it gave a number of a hit outside -1 to 1: refused")
-        found.append(Hit(owner, score, str(title)[:LONGEST_TITLE], str(row["ticket"])[:LONGEST_TICKET], features))
+        title, ticket = str(title)[:LONGEST_TITLE], str(row["ticket"])[:LONGEST_TICKET]
+        found.append(Hit(owner, score, title, ticket, features, snippet_of(row.get("snippet"))))
     return found
 
 
@@ -501,19 +527,22 @@ def _expected_cosines(
     return np.clip(cosines.mean() + slope * (at - scores.mean()), -1.0, 1.0)
 
 
-def read_asker(path: Path) -> tuple[str, Mapping[str, str]]:
-    """Name and tokens of ``asker.toml``.
+def read_asker(path: Path) -> tuple[str, Mapping[str, str], Mapping[str, Json] | None]:
+    """Name, tokens, and the company's word for a person, of ``asker.toml``; None: it names no person.
 
     Raises:
         ConfigError: It cannot be read, or lacks one of them.
     """
     raw = read_toml(path)
     try:
-        _only(raw, ("name", "tokens"), "")
+        _only(raw, ("name", "tokens", "person"), "")
+        person = raw.get("person")
+        if person is not None and not (isinstance(person, dict) and set(person) == {"said", "signature"}):
+            raise ConfigError("person must be the table that fedrank search person prints.")
         tokens = raw.get("tokens", {})
         if not isinstance(tokens, dict) or not all(isinstance(token, str) for token in tokens.values()):
             raise ConfigError("tokens must be a table of texts, one an owner.")
-        return _text(raw, "name", False), tokens
+        return _text(raw, "name", False), tokens, person
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
 

@@ -169,18 +169,6 @@ def test_a_silos_rows_alone_are_its_part_of_everybodys(folders, tmp_path):
 
 
 @pytest.mark.slow
-def test_questions_and_answers_over_nodes_come_to_a_simulators_rows(folders, tmp_path):
-    values = table(tmp_path)
-    expected, rows, _ = simulated(values, folders)
-    state, *_ = over_nodes(values, everybody(values, folders, tmp_path))
-    np.testing.assert_array_equal(state.totals, expected.totals)
-    for number in range(SILOS):
-        own = remembered(tmp_path, number).own
-        alike(rows_in(own), rows[number])
-        assert own["spent"] <= 8.0 and own["answered"].sum() > 0
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sum-shares", "sum-unmasking", "publish", "receive"])
 def test_a_silo_that_is_gone_between_two_steps_is_left_out_as_in_a_simulator(name, folders, tmp_path):
     values = table(tmp_path, min_available_nodes=SILOS - 1)

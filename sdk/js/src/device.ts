@@ -51,6 +51,8 @@ export interface Options {
   attest?: Attest;
   /** Where to keep what must last. Default: an IndexedDB database; where there is no IndexedDB, memory. */
   store?: Store;
+  /** Ask the browser to keep the store when space is short; some ask their user. Default true. */
+  persist?: boolean;
   /** Gets a line about what goes wrong. Default: a warning on the console. */
   log?: (message: string) => void;
   /** Source of random words, for tests only; by default the browser's cryptographic generator. */
@@ -104,6 +106,7 @@ export class Device {
     this.#conversation = new Conversation(this.#memory, client, enrolment, patience, trustOf(options.witnesses, options.quorum));
     this.ready = this.#safelyLater("open", undefined, async () => {
       await this.#memory.open();
+      if (options.persist !== false && !this.#memory.out) this.#memory.store.persist?.();
       this.#conversation.backoff = new Backoff(await this.#memory.change((kept) => kept.backoff));
     });
   }
@@ -276,7 +279,8 @@ export class Device {
       await this.ready;
       const memory = this.#memory;
       const kept = await memory.change((kept) => kept);
-      return shown.privacy(memory, kept, k.spent(kept), memory.terms && epsilons(memory.terms));
+      const persisted = (await memory.store.persisted?.().catch(() => false)) ?? false;
+      return { ...shown.privacy(memory, kept, k.spent(kept), memory.terms && epsilons(memory.terms)), persisted };
     });
   }
 

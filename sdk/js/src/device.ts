@@ -26,11 +26,11 @@ import { osWords, type Words } from "./words.js";
 
 /** Settings of a device that have a default. */
 export interface Options {
-  /** Largest ε of one message that this app allows; the device is silent where the terms give more. Default 4. */
+  /** Largest ε of one message that this app allows; the device is silent where the terms give more. Default 1. */
   mostEpsilon?: number;
-  /** The same of one search. Default 4. */
+  /** The same of one search. Default 1. */
   mostSearchEpsilon?: number;
-  /** Largest sum of the ε of all messages that ever leave; `Infinity`: no limit. Default 8. */
+  /** Largest sum of the ε of all messages that ever leave; `Infinity`: no limit. Default 1. */
   lifetimeEpsilon?: number;
   /** Longest time of a request, in seconds. Default 10. */
   timeout?: number;
@@ -89,7 +89,7 @@ export class Device {
    * @throws ConfigError A setting that can never work. Nothing else is thrown, here or later.
    */
   constructor(hub: string, enrolment: string, options: Options = {}) {
-    const { mostEpsilon = 4, mostSearchEpsilon = 4, lifetimeEpsilon = 8, timeout = 10, patience = 60 } = options;
+    const { mostEpsilon = 1, mostSearchEpsilon = 1, lifetimeEpsilon = 1, timeout = 10, patience = 60 } = options;
     const limits = { mostEpsilon, mostSearchEpsilon, lifetimeEpsilon };
     for (const [name, number] of Object.entries({ ...limits, timeout, patience })) {
       if (typeof number !== "number" || !(number >= 0)) {

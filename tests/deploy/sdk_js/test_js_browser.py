@@ -138,12 +138,12 @@ def test_a_device_in_a_browser_outlives_its_page(tmp_path):
         Tab(tmp_path / "profile") as tab,
     ):
         load(tab, url + "?1")
-        tab.value("open()")
+        tab.value("open({ mostEpsilon: 2, mostSearchEpsilon: 2, lifetimeEpsilon: 8 })")
         assert tab.value("device.sync()")["state"] == "OK" and tab.value("searches()") == 2
         assert tab.value("device.sync()")["sent"] == 1
 
         load(tab, url + "?2")  # another page: the device is the same, and goes on with the next round
-        tab.value("open()")
+        tab.value("open({ mostEpsilon: 2, mostSearchEpsilon: 2, lifetimeEpsilon: 8 })")
         assert [row["outcome"] for row in tab.value("device.ledger()")] == ["counted"]
         for _ in range(100):  # between two rounds a hub says so
             if tab.value("device.wantsClicks"):
@@ -153,7 +153,7 @@ def test_a_device_in_a_browser_outlives_its_page(tmp_path):
         assert tab.value("device.rank([[0, 0], [1, 0]])")["learning"] is False
 
         load(tab, url + "?3")  # all that the terms allow is spent, and stays so
-        tab.value("open()")
+        tab.value("open({ mostEpsilon: 2, mostSearchEpsilon: 2, lifetimeEpsilon: 8 })")
         told = tab.value("device.privacy()")
         assert (told["epsilonTotal"], told["messages"], told["lasting"]) == (4, 2, True)
         assert "would exceed the 2 of the hub's terms" in told["silent"] and tab.value("searches()") == 0
@@ -161,7 +161,7 @@ def test_a_device_in_a_browser_outlives_its_page(tmp_path):
 
         load(tab, url + "?4")
         before = len(passed)
-        tab.value("open()")
+        tab.value("open({ mostEpsilon: 2, mostSearchEpsilon: 2, lifetimeEpsilon: 8 })")
         assert tab.value("device.sync()")["why"] == "the user has opted out" and len(passed) == before
         assert tab.value("device.leave()") is True
         assert tab.value("device.privacy()")["epsilonTotal"] == 4 and tab.value("device.ledger()") == []

@@ -160,9 +160,9 @@ def find_snippet(text: str, words: Sequence[str], analyser: Analyser) -> Snippet
     text = " ".join(text.split())
     places, width = analyser.find(text, words), SNIPPET - _BEFORE
     best, most, first, within = 0, 0, 0, Counter[str]()
-    for _, end, word in places:
+    for place, (_, end, word) in enumerate(places):
         within[word] += 1
-        while end > places[first][0] + width:
+        while first < place and end > places[first][0] + width:
             within[places[first][2]] -= 1
             within += Counter()  # forgets words that the window has left
             first += 1

@@ -344,7 +344,7 @@ TABLES = {
     **dict.fromkeys(("data list", "data show", "data clicks list", "hub credential list"), "a list"),
     **dict.fromkeys(("data get", "hub credential add", "silos send"), "an action that is done"),
     **dict.fromkeys(("hub simulate", "hub replay", "hub log", "hub witness"), "a check, or an error"),
-    **dict.fromkeys(("search ask", "search owner status"), "documents"),
+    **dict.fromkeys(("search ask", "search owner status", "search owner log"), "documents"),
     **dict.fromkeys(
         ("data check", "data clicks fit", "reproduce aol4foltr", "evaluate"), "values, compared with nothing"
     ),
@@ -357,7 +357,7 @@ SILENT = {
     "demo web", "rank", "export", "new", "completion", "hub serve", "hub relay", "hub credential revoke", "hub resume",
     "hub backup", "hub restore",
     "silos key", "search owner serve", "search owner card", "search owner allow", "search owner forbid",
-    "search owner add", "search owner remove", "search broker", "search portal", "search statistics", "slates serve",
+    "search owner add", "search owner remove", "search broker", "search portal", "search person", "search statistics", "slates serve",
     "slates coordinate", "slates simulate", "data clicks generate",
 }  # fmt: skip
 

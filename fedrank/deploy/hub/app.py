@@ -185,12 +185,14 @@ class HubApp(HttpApp):
         return self._device(request)
 
     def _enrolling_bare(self, request: HttpRequest) -> HttpResponse | None:
-        return REFUSALS["malformed"] if request.body else self._enrolling(request)
+        return self._enrolling(request, bare=True)
 
-    def _enrolling(self, request: HttpRequest) -> HttpResponse | None:
+    def _enrolling(self, request: HttpRequest, bare: bool = False) -> HttpResponse | None:
         token = bearer(request.authorization)
         if not self._known(token, (SECRET, CODE)) and not self._enrolment.matches(token):
             return self._deny(self._guard.failure, request)
+        if bare and request.body:
+            return REFUSALS["malformed"]
         # A code is for one device, and the back end that asked for it decides how many there are.
         counted = token is None or not token.startswith(CODE)
         seconds = self._guard.enrolment_wait(request.address if counted else None)

@@ -6,6 +6,7 @@ One suite is spoken: DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-128-GCM; HPKE 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import time
@@ -149,20 +150,24 @@ class Gateway:
     later, or after a restart, is answered: to whoever made it, since no one else can read the answer.
 
     Args:
-        private: X25519 private key, 32 bytes.
+        private: X25519 private keys, 32 bytes each, the newest first: while one takes another's place, both are tried.
         clock: Seconds of a clock that does not go back.
 
     Attributes:
-        public: Its public key, 32 bytes.
+        public: The newest public key, 32 bytes.
 
     Raises:
         MissingExtraError: pyhpke is not installed.
     """
 
-    def __init__(self, private: bytes, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, *private: bytes, clock: Callable[[], float] = time.monotonic):
         self._seen = _Seen(clock)
-        self._key = _suite().kem.deserialize_private_key(private)
-        self.public = public_key_of(private)
+        self.use(*private)
+
+    def use(self, *private: bytes) -> None:
+        """Open requests for these keys from now on, and no others; may be called while another thread opens some."""
+        self._keys = [_suite().kem.deserialize_private_key(one) for one in private]
+        self.public = public_key_of(private[0])
 
     def open(self, request: bytes) -> Decapsulated:
         """The request in an encapsulated one.
@@ -176,13 +181,13 @@ class Gateway:
             raise WireError("this is no encapsulated request for this gateway (RFC 9458, Section 4.3).")
         if sender in self._seen:
             raise ReplayedError("an encapsulated request was sent twice.")
-        try:
-            context = _suite().create_recipient_context(sender, self._key, _REQUEST_INFO)
-            opened = Decapsulated(context.open(sealed), sender, context)
-            self._seen.add(sender)
-            return opened
-        except (ValueError, _failures()) as error:
-            raise WireError("an encapsulated request cannot be opened.") from error
+        for key in self._keys:
+            with contextlib.suppress(ValueError, _failures()):
+                context = _suite().create_recipient_context(sender, key, _REQUEST_INFO)
+                opened = Decapsulated(context.open(sealed), sender, context)
+                self._seen.add(sender)
+                return opened
+        raise WireError("an encapsulated request cannot be opened.")
 
 
 def new_private_key() -> bytes:

@@ -1,12 +1,14 @@
-"""Kill the processes of a hub again and again under devices that share no code with it, and look for what was lost.
+"""Kill the processes of a hub with everything on, again and again, under devices that share no code with it.
 
     python -m benchmarks.hub.kills [--kills 200] [--minutes 20]
     python -m benchmarks.hub.kills --postgres [--processes 3] [--kills 50]
 
+The hub sells tokens, draws who reports, seeds and checks, is asked through its gateway, and has a public log.
 Half of the kills come at any moment from the start on, half while reports are acknowledged. With ``--postgres``,
 several processes share a PostgreSQL server that is started for this, and any of them is killed, the leader included.
 
-Afterwards every report that was ever acknowledged must be in the log with its bytes, once; every model that was handed
+Afterwards every report that was ever acknowledged must be in the log with its bytes, once; no device may have got a
+second token of an epoch, or have spent one twice, though some try; every model that was handed
 out must be the log's; and ``fedrank hub replay`` must make all models again, bit by bit. The exit status is 1
 otherwise.
 """
@@ -33,7 +35,7 @@ from pathlib import Path
 from benchmarks.hub.faults import _free_port, _hub
 from fedrank.deploy.hub.audit import audit_folder, replay_log
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.settings import TRIAL, HubSettings
+from fedrank.deploy.hub.settings import HubSettings
 
 _COHORT = 20
 
@@ -44,15 +46,20 @@ def _homes(folder: Path, processes: int, url: str) -> list[HubFolder]:
         home = HubFolder(folder / f"hub{number}")
         if number:
             home.path.mkdir(parents=True)
-            for name in ("enrolment.token", "admin.token", "log.key"):
+            for name in ("enrolment.token", "admin.token", "log.key", "gateway.key"):
                 shutil.copy(homes[0].path / name, home.path / name)
         home.prepare(
             HubSettings(
                 **{
-                    **TRIAL,
                     "n_features": 46,
-                    "p": 0.9,
+                    "interactions": 2,
+                    "participations": 0,
+                    "batch": 1,
                     "cohort": _COHORT,
+                    "due": 0.9,
+                    "least_sales": 5,
+                    "rounds": 0,
+                    "round_seconds": 0.0,
                     "deadline": 5.0,
                     "reports_per_minute": 1e9,
                     "database": url,
@@ -107,20 +114,24 @@ def _loop(start, ports: list[int], notes: Path, kills: int, minutes: float) -> t
     return done, wrong
 
 
-def _log(home: HubFolder, url: str) -> tuple[dict[tuple[int, str], int], dict[int, str], list[tuple]]:
-    """How often each report is in the log, the SHA-256 of each round's model, and devices with more than one."""
-    reports, rounds = "SELECT round, message FROM report", "SELECT number, model FROM round WHERE model IS NOT NULL"
-    twice = "SELECT round, device FROM report GROUP BY round, device HAVING count(*) > 1"
+def _log(home: HubFolder, url: str) -> tuple[dict[tuple[int, int], list[bytes]], dict[int, str]]:
+    """The reports in the log by round and token, and the SHA-256 of each round's model."""
+    reports, rounds = (
+        "SELECT round, device, message FROM report",
+        "SELECT number, model FROM round WHERE model IS NOT NULL",
+    )
     if url:
         import psycopg
 
         with psycopg.connect(url) as db:
-            rows, models, double = (db.execute(query).fetchall() for query in (reports, rounds, twice))
+            rows, models = (db.execute(query).fetchall() for query in (reports, rounds))
     else:
         with contextlib.closing(sqlite3.connect(home.log)) as db:
-            rows, models, double = (db.execute(query).fetchall() for query in (reports, rounds, twice))
-    found = collections.Counter((number, bytes(message).hex()) for number, message in rows)
-    return found, {number: bytes(model).hex() for number, model in models}, double
+            rows, models = (db.execute(query).fetchall() for query in (reports, rounds))
+    found: dict[tuple[int, int], list[bytes]] = collections.defaultdict(list)
+    for number, token, message in rows:
+        found[number, token].append(bytes(message))
+    return found, {number: bytes(model).hex() for number, model in models}
 
 
 def measure(kills: int, minutes: float, processes: int, url: str) -> dict:
@@ -147,22 +158,24 @@ def measure(kills: int, minutes: float, processes: int, url: str) -> dict:
             devices.terminate()
             devices.wait()
         told = [json.loads(line) for line in notes.read_text().splitlines() if line.endswith("}")]
-        log, models, double = _log(homes[0], url)
+        log, models = _log(homes[0], url)
         found, audited = replay_log(homes[0].path), audit_folder(homes[0].path)
-    acknowledged = {(one["round"], one["report"]) for one in told if one["kind"] == "acknowledged"}
-    # A report that is not drawn is emptied in the log, that it came stays: with more than the cohort, count those.
-    per_round = collections.Counter(round_ for round_, _ in acknowledged)
-    emptied = collections.Counter(round_ for (round_, message), n in log.items() if not message for _ in range(n))
-    missing = collections.Counter(key[0] for key in acknowledged if log.get(key, 0) == 0)
+    acknowledged = [one for one in told if one["kind"] == "acknowledged"]
+    # A report that is not drawn, as there were more than the cohort, is emptied in the log; that it came stays.
+    lost = [
+        one
+        for one in acknowledged
+        if not {bytes.fromhex(one["report"]), b""} & set(log.get((one["round"], int(one["device"], 16)), []))
+    ]
     handed = {(one["round"], one["sha256"]) for one in told if one["kind"] == "model"}
     return {
         "kills": done,
         "minutes": round((time.monotonic() - began) / 60, 1),
         "processes": processes,
-        "acknowledged": sum(per_round.values()),
-        "lost": sum(max(0, n - emptied[round_]) for round_, n in missing.items()),
-        "counted_twice": len(double) + sum(n - 1 for (_, message), n in log.items() if message and n > 1),
-        "in_the_log": sum(log.values()),
+        "acknowledged": len(acknowledged),
+        "lost": len(lost),
+        "counted_twice": sum(len(messages) - 1 for messages in log.values()),
+        "in_the_log": sum(map(len, log.values())),
         "rounds_applied": found.rounds,
         "models_handed_out": len(handed),
         "models_that_are_not_the_logs": sum(models.get(round_) != digest for round_, digest in handed),
@@ -170,6 +183,7 @@ def measure(kills: int, minutes: float, processes: int, url: str) -> dict:
         "replay_equals_served": found.proven,
         "models_in_the_public_log": audited.models,
         "wrong": wrong + audited.wrong + [one["what"] for one in told if one["kind"] == "wrong"],
+        "greedy": dict(collections.Counter(one["what"] for one in told if one["kind"] == "greedy")),
         "refused": dict(collections.Counter(str(one["why"]) for one in told if one["kind"] == "refused")),
     }
 

@@ -33,7 +33,8 @@ def ask(
     """Search the documents of all owners of a federation.
 
     Args:
-        query: The words.
+        query: The words. 'in "heated wings" -wind type:pdf author:smith after:2024-03 before:2025' finds documents
+            with this phrase and without a word, of a type, an author and a time.
         federation: File that names broker and owners.
         asker: File with your name and your tokens, one an owner.
         k: Most documents.
@@ -59,8 +60,10 @@ def ask(
     for place, hit in enumerate(answer.hits, 1):
         cosine = "" if hit.features is None else f"  {hit.features[0]:5.2f}"
         print(f"{place:3}  {hit.score:6.1f}{cosine}  {hit.owner:{width}}  {printable(hit.title)}")
+        if hit.snippet.text:
+            print(f"     {printable(hit.snippet.text)}")
     if not answer.hits:
-        print("Nothing was found.")
+        print(answer.note or "Nothing was found.")
     for owner, why in answer.missing.items():
         print(f"fedrank: {owner} is missing: {printable(why)}", file=sys.stderr)
     if answer.own_statistics:

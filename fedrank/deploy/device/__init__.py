@@ -101,7 +101,7 @@ class Device:
         patience: Seconds without a click after which an interaction is over at the next :meth:`sync`.
         allow_http: Plain http to another machine, where the network itself is protected.
         relay: URL of an oblivious relay, through which everything goes that this device sends: the hub then sees no
-            address. Needs ``cryptography`` and ``pyhpke``, as do hubs with tokens.
+            address.
         witnesses: Public keys of witnesses of the hub's log, as ``fedrank hub witness`` shows them. A model is used
             only if enough of them cosigned the log that has it: they have seen that it only grew, so that no one else
             gets another one. Without them a device sees that the log never changed since its own first contact.

@@ -99,27 +99,10 @@ class HttpApp:
         if scope["type"] != "http":
             await self._other(scope, receive, send)
             return
-        counters = self.counters
-        route, tail = (self._unknown, "") if b"%" in (scope.get("raw_path") or b"") else self._route(scope["path"])
-        try:
-            response = self.hosts.refusal(scope) if self.hosts is not None else None
-            if response is None and self.origins is not None:
-                response = self.origins.preflight(scope)
-            if response is None:
-                response = await self._respond(route, tail, scope, receive)
-        except BodyError as error:
-            response = REFUSALS.get(error.args[0])
-        except RunError:  # the log cannot be written, which has been logged once
-            response = REFUSALS["unavailable"]
-        except Exception as error:
-            response = _INTERNAL
-            _log.error("%s failed: %s", route.name, _place(error))
+        route, tail = self._route(scope["path"], scope.get("raw_path") or b"")
+        response = await self._judge(route, self._read(route, tail, scope, receive))
         if response is None:
-            counters.refuse(route.name, "disconnected")
             return
-        if response.reason is not None:
-            self._count_refusal(route, response.reason)
-        counters.requests[route.name, response.code] += 1
         try:
             start = response.start
             if self.origins is not None and (shared := self.origins.headers(scope["path"], scope["headers"])):
@@ -132,13 +115,34 @@ class HttpApp:
                 body = _EMPTY_BODY
             await send(body)
         except OSError:
-            counters.refuse(route.name, "disconnected")
+            self.counters.refuse(route.name, "disconnected")
+
+    async def _judge(self, route: Route, made: Awaitable[HttpResponse]) -> HttpResponse | None:
+        """The response to a request, counted, with errors turned into refusals; None if the client has gone."""
+        try:
+            response = await made
+        except BodyError as error:
+            response = REFUSALS.get(error.args[0])
+        except RunError:  # the log cannot be written, which has been logged once
+            response = REFUSALS["unavailable"]
+        except Exception as error:
+            response = _INTERNAL
+            _log.error("%s failed: %s", route.name, _place(error))
+        if response is None:
+            self.counters.refuse(route.name, "disconnected")
+            return None
+        if response.reason is not None:
+            self._count_refusal(route, response.reason)
+        self.counters.requests[route.name, response.code] += 1
+        return response
 
     def _count_refusal(self, route: Route, reason: str) -> None:
         self.counters.refuse(route.name, reason)
 
-    def _route(self, path: str) -> tuple[Route, str]:
-        """The route of a path, and the rest of the path below it."""
+    def _route(self, path: str, raw: bytes) -> tuple[Route, str]:
+        """The route of a path, and the rest of the path below it; ``raw`` is the path as it was sent."""
+        if b"%" in raw:
+            return self._unknown, ""
         route = self._exact.get(path)
         if route is not None:
             return route, ""
@@ -147,7 +151,13 @@ class HttpApp:
                 return route, path[len(above) :]
         return self._unknown, ""
 
-    async def _respond(self, route: Route, tail: str, scope: Scope, receive: Receive) -> HttpResponse:
+    async def _read(self, route: Route, tail: str, scope: Scope, receive: Receive) -> HttpResponse:
+        """Read a request, and answer it."""
+        refused = self.hosts.refusal(scope) if self.hosts is not None else None
+        if refused is None and self.origins is not None:
+            refused = self.origins.preflight(scope)
+        if refused is not None:
+            return refused
         started = time.perf_counter()
         authorization = none_match = length = None
         chunked, method = False, scope["method"]
@@ -164,7 +174,7 @@ class HttpApp:
                 none_match = value
         client = scope.get("client")
         request = HttpRequest(method, tail, authorization, none_match, b"", client[0] if client else "", started)
-        refused, limit = None, self._guard.body_bytes
+        limit = self._guard.body_bytes
         if route.max_body and route.authorise is not None and method in route.methods:
             refused = route.authorise(request)
             if refused is None:
@@ -173,10 +183,15 @@ class HttpApp:
             return REFUSALS["too-large"] if refused is None else closing(refused)
         if length or chunked or method in ("POST", "PUT"):
             request.body = await read_body(receive, limit, self._guard.body_seconds)
-        if method not in route.methods and route.methods:
+        if refused is not None:
+            return refused
+        return await self._respond(route, request, authorised=bool(route.max_body))
+
+    async def _respond(self, route: Route, request: HttpRequest, *, authorised: bool = False) -> HttpResponse:
+        """The response to a request that was read to its end; ``authorised``: it was asked already whether it may."""
+        if route.methods and request.method not in route.methods:
             return refusal("method", (b"allow", ", ".join(route.methods).encode()))
-        if not route.max_body and route.authorise is not None:
-            refused = route.authorise(request)
+        refused = route.authorise(request) if route.authorise is not None and not authorised else None
         return await route.respond(request) if refused is None else refused
 
     async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -135,9 +135,17 @@ class HubApp(HttpApp):
             {
                 "/v1/report/": self._report_route,
                 "/v1/enrol": Route(
-                    "enrol", ("POST",), self._enrolling, self._enrol, max_body=MOST_STATEMENT if door else 0
+                    "enrol",
+                    ("POST",),
+                    self._enrolling if door else self._enrolling_bare,
+                    self._enrol,
+                    max_body=MOST_STATEMENT if door else 0,
                 ),
-                **({"/v1/challenge": Route("challenge", ("POST",), self._enrolling, self._challenge)} if door else {}),
+                **(
+                    {"/v1/challenge": Route("challenge", ("POST",), self._enrolling_bare, self._challenge)}
+                    if door
+                    else {}
+                ),
                 "/v1/model": Route("model", get, self._reader, self._model),
                 "/v1/code": Route("code", ("POST",), self._with_secret, self._code),
                 "/v1/best": Route("best", get, self._reader, self._best),
@@ -179,12 +187,13 @@ class HubApp(HttpApp):
     def _reporter(self, request: HttpRequest) -> HttpResponse | None:
         return self._device(request)
 
+    def _enrolling_bare(self, request: HttpRequest) -> HttpResponse | None:
+        return REFUSALS["malformed"] if request.body else self._enrolling(request)
+
     def _enrolling(self, request: HttpRequest) -> HttpResponse | None:
         token = bearer(request.authorization)
         if not self._known(token, (SECRET, CODE)) and not self._enrolment.matches(token):
             return self._deny(self._guard.failure, request)
-        if request.body:
-            return REFUSALS["malformed"]
         # A code is for one device, and the back end that asked for it decides how many there are.
         counted = token is None or not token.startswith(CODE)
         seconds = self._guard.enrolment_wait(request.address if counted else None)

@@ -15,8 +15,7 @@ Whatever a device may ask can be asked through the gateway. What an operator may
 from __future__ import annotations
 
 import base64
-import contextlib
-from collections.abc import MutableMapping
+import time
 from typing import Any
 
 from fedrank.core.errors import WireError
@@ -153,31 +152,27 @@ class TokenApp(HubApp):
             return BinaryResponse(400)
         if not path.startswith(_WITHIN) or path.startswith(_NOT_WITHIN):
             return BinaryResponse(404)
-        length = (b"content-length", b"%d" % len(inner.content))
-        given = [*((n.lower(), v) for n, v in inner.fields if n.lower() != length[0]), length]
-        scope = {
-            "type": "http",
-            "method": method,
-            "path": path,
-            "raw_path": inner.path,
-            "headers": given,
-            "client": (_NOWHERE, 0),
-        }
-        pieces = [{"type": "http.request", "body": inner.content, "more_body": False}]
-        sent: list[MutableMapping[str, Any]] = []
-
-        async def receive() -> dict[str, Any]:
-            return pieces.pop() if pieces else {"type": "http.disconnect"}
-
-        async def send(message: MutableMapping[str, Any]) -> None:
-            sent.append(message)
-
-        with contextlib.suppress(LookupError):
-            await self(scope, receive, send)
-        if not sent:
+        route, tail = self._route(path, inner.path)
+        given: dict[bytes, bytes] = {}
+        for name, value in inner.fields:  # a field that comes twice says nothing
+            given[name.lower()] = b"" if name.lower() in given else value
+        asked = HttpRequest(
+            method,
+            tail,
+            given.get(b"authorization"),
+            given.get(b"if-none-match"),
+            inner.content,
+            _NOWHERE,
+            time.perf_counter(),
+        )
+        if len(inner.content) > max(self._guard.body_bytes, route.max_body):
+            answer = REFUSALS["too-large"]
+        else:
+            answer = await self._judge(route, self._respond(route, asked))
+        if answer is None:
             return BinaryResponse(503)
-        fields = tuple((name, value) for name, value in sent[0]["headers"] if name in _FIELDS)
-        return BinaryResponse(sent[0]["status"], fields, b"".join(message.get("body", b"") for message in sent[1:]))
+        fields = tuple((name, value) for name, value in answer.start["headers"] if name in _FIELDS)
+        return BinaryResponse(answer.code, fields, b"" if method == "HEAD" else answer.payload["body"])
 
 
 def _anybody(request: HttpRequest) -> HttpResponse | None:

@@ -63,6 +63,7 @@ from fedrank.texts.served.owner import (
     MOST_WORDS,
     NAMES,
 )
+from fedrank.texts.served.query import NO_SNIPPET, Snippet, parse_query, snippet_of
 from fedrank.texts.served.statistics import StatisticsTerms
 
 #: Most that a word of a query adds to a score: BM25's saturation is below k₁ + 1 in each field, body and title, and
@@ -75,6 +76,9 @@ _LONGEST_NAME = 64
 #: Cosines of an owner, and of the others, from which a lying encoder is told; standard deviation below which they are
 #: alike; and how far a median may lie above the largest of the others.
 _LEAST_COSINES, _ALIKE, _FAR = 5, 0.01, 0.15
+#: Why a query finds nothing: it has words, or conditions alone.
+_NO_WORDS = "These are words that nearly every text has, and are not searched; add another."
+_NOTHING = "Add a word to search for: phrases, exclusions and filters choose among what words find."
 #: Hits that each owner is asked for at least where not the scores alone put them in order.
 _RERANKED = 20
 
@@ -219,6 +223,7 @@ class Hit:
         title: Its title or beginning; empty where the owner does not show it.
         ticket: What it can be fetched by, with :meth:`Federation.fetch`, for a day; another one in each answer.
         features: Numbers of :data:`fedrank.texts.served.owner.NAMES`; None: the owner gave none.
+        snippet: Piece of its text that holds words of the query; empty where the owner does not give texts out.
     """
 
     owner: str
@@ -226,6 +231,7 @@ class Hit:
     title: str
     ticket: str
     features: tuple[float, ...] | None = None
+    snippet: Snippet = NO_SNIPPET
 
 
 @dataclass(frozen=True)
@@ -237,12 +243,14 @@ class Answer:
         missing: Owner → why it did not answer.
         own_statistics: Owners whose scores do not compare with the others', as they lack the federation's statistics.
         left_out_cosines: Owners whose cosines are none that an encoder gives, and were not used.
+        note: Why the query finds nothing anywhere; empty where owners were asked.
     """
 
     hits: tuple[Hit, ...]
     missing: Mapping[str, str]
     own_statistics: tuple[str, ...] = ()
     left_out_cosines: tuple[str, ...] = ()
+    note: str = ""
 
 
 class Fetched(NamedTuple):
@@ -293,7 +301,8 @@ class Federation:
         """The best documents of all owners for a query.
 
         Args:
-            query: Words, as a person types them.
+            query: Words, phrases, exclusions and filters as a person types them; see
+                :mod:`fedrank.texts.served.query`.
             k: Most hits.
 
         Raises:
@@ -303,20 +312,23 @@ class Federation:
         if not 1 <= k <= 1000:
             raise ConfigError(f"k must be in 1..1000, got {k}.")
         query = query.encode("utf-8", "replace").decode()  # half of a surrogate pair is no text that can be sent
+        query, conditions = parse_query(query, self._analyser)
         words = self._words(query)
         if len(words) > MOST_WORDS:
             raise ConfigError(f"a query has at most {MOST_WORDS} words, got {len(words)}; leave some out.")
         if not words:
-            return Answer((), {})
+            return Answer((), {}, note=_NO_WORDS if query else _NOTHING)
         ranked = self.file.ranking is not None
         question: dict[str, Json] = {"kind": "search", "k": max(k, _RERANKED) if ranked else k, "words": [*words]}
-        question["analyser"] = self._analyser.fingerprint
+        question |= {"analyser": self._analyser.fingerprint, "snippets": k, "conditions": conditions.as_json()}
         if ranked:
             question |= {"features": True, "query": query[:LONGEST_QUERY]}
         answers, missing = self._ask({owner.name: question for owner in self.file.owners})
         hits, alone, encoders = list[Hit](), list[str](), dict[str, str]()
         for owner, body in ((one.name, answers[one.name]) for one in self.file.owners if one.name in answers):
             try:
+                if conditions and body.get("conditions") is not True:
+                    raise WireError("its version knows no phrases, exclusions and filters")
                 hits += _hits(owner, body, question["k"], len(words))
                 digest = str(body.get("encoder", ""))
                 encoders[owner] = digest if _DIGEST.fullmatch(digest) else ""
@@ -435,7 +447,8 @@ def _hits(owner: str, body: Mapping[str, Any], most: int, words: int) -> list[Hi
                 raise WireError(f"it gave {len(features)} numbers of a hit where {len(NAMES)} are known: refused")
             if not all(abs(number) <= 1 for number in features):
                 raise WireError("it gave a number of a hit outside -1 to 1: refused")
-        found.append(Hit(owner, score, str(title)[:LONGEST_TITLE], str(row["ticket"])[:LONGEST_TICKET], features))
+        title, ticket = str(title)[:LONGEST_TITLE], str(row["ticket"])[:LONGEST_TICKET]
+        found.append(Hit(owner, score, title, ticket, features, snippet_of(row.get("snippet"))))
     return found
 
 

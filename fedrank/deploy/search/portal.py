@@ -100,11 +100,17 @@ class PortalApp(HttpApp):
         while len(self._answers) > _KEPT:
             self._answers.popitem(last=False)
         hits: list[Json] = [
-            {"owner": hit.owner, "score": hit.score, "cosine": hit.features and hit.features[0], "title": hit.title}
+            {
+                "owner": hit.owner,
+                "score": hit.score,
+                "cosine": hit.features and hit.features[0],
+                "title": hit.title,
+                "snippet": hit.snippet._asdict(),
+            }
             for hit in answer.hits
         ]
         said: dict[str, Json] = {"missing": dict(answer.missing), "own_statistics": [*answer.own_statistics]}
-        said["left_out_cosines"] = [*answer.left_out_cosines]
+        said |= {"left_out_cosines": [*answer.left_out_cosines], "note": answer.note}
         return json_response(200, {"answer": name, "hits": hits, **said})
 
     async def _fetch(self, request: HttpRequest) -> HttpResponse:

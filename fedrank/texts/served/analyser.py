@@ -21,7 +21,7 @@ import json
 import re
 import sys
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,6 +120,29 @@ class Analyser:
     def cut_query(self, query: str) -> list[str]:
         """The words of a query, in order; of one word each different stem, where there are several languages."""
         return [stem for word in _rough(query) for stem in dict.fromkeys(own[word] for own in self._known) if stem]
+
+    def cut_each(self, text: str) -> list[list[str]]:
+        """The words of a text in each language that is written in Latin letters; of one, where there is none."""
+        rough = _rough(text)
+        return [[stem for word in rough if (stem := own[word])] for own in self._known]
+
+    def find(self, text: str, words: Collection[str]) -> list[tuple[int, int, str]]:
+        """Start, end and word of each place of a text where one of these words, which were cut, stands; in order."""
+        pattern, plain, _ = _patterns()
+        ascii = text.isascii() and "'" not in text
+        found: list[tuple[int, int, str]] = []
+        for run in (plain if ascii else pattern).finditer(text.lower() if ascii else text):
+            start, end = run.span()
+            if run[0] >= "\u0e00" and re.match(f"[{_CJK}{_UNSPACED}]", run[0]):
+                folded = _fold(run[0])
+                if len(folded) == end - start:
+                    places = ((start + one.start(), w) for w in words for one in re.finditer(re.escape(w), folded))
+                    found += ((at, at + len(word), word) for at, word in places)
+                continue
+            stems = (own[word] for word in ([run[0]] if ascii else _rough(run[0])) for own in self._known)
+            if stem := next((stem for stem in stems if stem in words), None):
+                found.append((start, end, stem))
+        return sorted(found)
 
     @functools.cached_property
     def fingerprint(self) -> str:

@@ -10,7 +10,8 @@ An owner of documents: opens sealed questions, searches at home, answers with ti
 What an asker may learn, by setting: always, for each hit, a score rounded to a step and a ticket; with
 ``reveals = "title"`` its title, of at most 256 characters; with ``reveals = "beginning"`` its title or, where it has
 none, the first 80 characters of its text; with ``features`` the rounded numbers that a list is put in order by
-(:mod:`~fedrank.texts.served.owner`); with ``fetch`` the document behind a ticket. What an owner learns: who asks,
+(:mod:`~fedrank.texts.served.owner`); with ``fetch`` the document behind a ticket, and a piece of its text that holds
+words of the query. What an owner learns: who asks,
 the words of the query, with an encoder the query as it was typed, and which documents are fetched.
 """
 
@@ -28,7 +29,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from jaxtyping import Float32, Float64
 
-from fedrank.core.errors import ConfigError, RunError
+from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.core.fields import setting
 from fedrank.core.trees import Json
 from fedrank.texts.data.corpus import FIELDS
@@ -38,6 +39,7 @@ from fedrank.texts.served.documents import LONGEST_TITLE, Words
 from fedrank.texts.served.encoder import Encoder
 from fedrank.texts.served.engines import Candidate, Engine
 from fedrank.texts.served.envelopes import Tickets, open_question, seal_answer
+from fedrank.texts.served.query import NO_CONDITIONS, Conditions, find_snippet
 from fedrank.texts.served.statistics import TermTable
 
 #: The numbers, in order: cosine of the query's and the document's vectors (0 without an encoder); share of the BM25
@@ -153,7 +155,7 @@ class OwnerSettings:
         if self.features:
             parts.append("numbers to put a list in order by")
         if self.fetch:
-            parts.append("whole documents that were found")
+            parts.append("pieces of the text, and whole documents that were found")
         return ", ".join(parts)
 
     def __post_init__(self) -> None:
@@ -171,12 +173,14 @@ class OwnHit(NamedTuple):
         score: Its rounded score.
         features: Its rounded numbers, as :data:`fedrank.texts.served.owner.NAMES`.
         title: Its title.
+        text: Text of its best passage.
     """
 
     id: str
     score: float
     features: tuple[float, ...]
     title: str = ""
+    text: str = ""
 
 
 #: Whether the asker of this name with this token may ask a question of this kind, with this identity, of this day since
@@ -225,6 +229,8 @@ class Owner:
         try:
             json.dumps(body, ensure_ascii=False).encode()
             answer = self._answer(body, asker.public_bytes_raw())
+        except WireError as error:
+            answer = _refuse("malformed", str(error))
         except UnicodeEncodeError:  # JSON may hold half of a surrogate pair, which no index takes
             answer = _refuse("malformed", "A question is text that UTF-8 can write.")
         except RunError as error:  # its message names paths
@@ -252,21 +258,29 @@ class Owner:
             return _refuse("malformed", f"words must be a list of words of at most {LONGEST_WORD} characters.")
         if len(words) > MOST_WORDS or any(len(word.split()) != 1 for word in words):
             return _refuse("malformed", f"A query has at most {MOST_WORDS} words, and no word a space.")
+        conditions, shown = Conditions.from_json(body.get("conditions", {})), body.get("snippets", 0)
+        if not isinstance(shown, int) or isinstance(shown, bool):
+            return _refuse("malformed", "snippets must be a number.")
+        if conditions and not self.settings.fetch:
+            return _refuse("no-conditions", _REASONS["no-conditions"])
         features, query = body.get("features", False), body.get("query", "")
         if not isinstance(features, bool) or not isinstance(query, str) or len(query) > LONGEST_QUERY:
             return _refuse("malformed", f"features is true or false, query a text of at most {LONGEST_QUERY} letters.")
         features = features and self.settings.features
-        hits = self.search(words, min(most, self.settings.most_hits), query if features else "")
-        shown: list[Json] = []
-        for found in hits:
+        hits = self.search(words, min(most, self.settings.most_hits), query if features else "", conditions)
+        given: list[Json] = []
+        for place, found in enumerate(hits):
             hit: dict[str, Json] = {"ticket": self._tickets.make(found.id, asker), "score": found.score}
             if self.settings.reveals != "score":
                 hit["title"] = self._shown(found)
+            if self.settings.fetch and place < shown:  # who may not have the text may not have a piece of it
+                hit["snippet"] = find_snippet(found.text, words, self.analyser)._asdict()
             if features:
                 hit["features"] = list(found.features)
-            shown.append(hit)
+            given.append(hit)
         answer: dict[str, Json] = {
-            "hits": shown,
+            "hits": given,
+            "conditions": bool(conditions),
             "fetch": self.settings.fetch,
             "statistics": "shared" if self.table else "own",
         }
@@ -274,13 +288,16 @@ class Owner:
             answer["encoder"] = self.encoder.digest if self.encoder is not None else ""
         return answer
 
-    def search(self, words: list[str], most: int, query: str = "") -> list[OwnHit]:
+    def search(
+        self, words: list[str], most: int, query: str = "", conditions: Conditions = NO_CONDITIONS
+    ) -> list[OwnHit]:
         """The best documents that hold a word of the query, best first.
 
         Args:
             words: Words of the query.
             most: Most documents.
             query: The query as it was typed, for the encoder; empty: no cosines.
+            conditions: What the documents have to meet. They are looked for among the best few thousand.
         """
         if not words:
             return []
@@ -290,25 +307,38 @@ class Owner:
         weights: dict[str, float] = {}
         for word, weight in zip(words, statistics.idf.max(axis=1).tolist(), strict=True):
             weights[word] = weights.get(word, 0.0) + max(weight, _LEAST)
-        asked = max(self.settings.candidates, most)
-        found = self.engine.candidates(weights, asked)
-        for _ in range(_ROUNDS):  # passages of a few long documents may hide all others
-            if len(found) < asked or len({one.id for one in found}) >= most:
+        asked, judged = max(self.settings.candidates, most), dict[str, bool]()
+        for _ in range(_ROUNDS + 1):  # passages of a few long documents, or ones that do not fit, may hide others
+            found = self.engine.candidates(weights, asked)
+            by_field = score_documents(words, [candidate.words for candidate in found], statistics)
+            scores = by_field.sum(axis=1)
+            best: list[int] = []  # of a document's passages the first
+            seen: set[str] = set()
+            for place in np.argsort(-scores, kind="stable").tolist():
+                id = found[place].id
+                if id in seen or len(best) == most:
+                    continue
+                seen.add(id)
+                if conditions and id not in judged:
+                    document = self.engine.get(id)
+                    judged[id] = document is not None and conditions.meet(document, self.analyser)
+                if not conditions or judged[id]:
+                    best.append(place)
+            if len(found) < asked or len(best) == most:
                 break
             asked *= 4
-            found = self.engine.candidates(weights, asked)
-        by_field = score_documents(words, [candidate.words for candidate in found], statistics)
-        scores = by_field.sum(axis=1)
-        places: dict[str, int] = {}  # of a document's passages the best
-        for place in np.argsort(-scores, kind="stable").tolist():
-            places.setdefault(found[place].id, place)
-        best = list(places.values())[:most]
         documents = [found[place] for place in best]
         # Rounded before anything is made of them: the total and the title's part, and the body's as what is left.
         total, title = self._round(scores[best]), self._round(by_field[best, 1])
         numbers = features_of(np.column_stack([total - title, title]), self._cosines(query, documents))
         return [
-            OwnHit(candidate.id, round(score, 6), tuple(round(number, 6) for number in row), candidate.title)
+            OwnHit(
+                candidate.id,
+                round(score, 6),
+                tuple(round(number, 6) for number in row),
+                candidate.title,
+                candidate.text,
+            )
             for candidate, score, row in zip(documents, total.tolist(), numbers.tolist(), strict=True)
         ]
 
@@ -357,6 +387,7 @@ _REASONS = {
     "replayed": "This question was asked before, and has been answered; it was not counted again.",
     "other-day": "The question is of another day; set the clock of the asker's machine.",
     "other-analyser": "The owner cuts texts into other words, of {}; all need one federation.toml and one version.",
+    "no-conditions": "This owner gives no documents out, and so answers no phrases, exclusions or filters.",
     "not-given": "This owner gives no documents out; ask it in another way.",
 }
 _FULL = ("disk-full", "The owner's disk is full, so that it can count no question, and answers none.")

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from pyhpke import KEMKey, KEMKeyPair
+from pyhpke import AEADId, CipherSuite, KDFId, KEMId
 
 from fedrank.deploy.oblivious.binary_http import (
     BinaryRequest,
@@ -18,7 +17,7 @@ from fedrank.deploy.oblivious.binary_http import (
     encode_response,
 )
 from fedrank.deploy.oblivious.blind_rsa import EXPONENT, PublicKey, Signer, Verifier, blind, finalise
-from fedrank.deploy.oblivious.encapsulation import Gateway, encapsulate
+from fedrank.deploy.oblivious.encapsulation import Gateway, encapsulate, new_private_key, public_key_of
 from fedrank.deploy.oblivious.tokens import (
     ask_for,
     blinded_in,
@@ -81,12 +80,22 @@ def test_encapsulation_is_that_of_rfc_9458():
     assert encode_request(plain) == request and decode_request(request) == plain
     gateway = Gateway(secret)
     assert gateway.public == public
-    drawn = X25519PrivateKey.from_private_bytes(ephemeral)
-    pair = KEMKeyPair(KEMKey.from_pyca_cryptography_key(drawn), KEMKey.from_pyca_cryptography_key(drawn.public_key()))
-    sent = encapsulate(public, request, pair)
+    sent = encapsulate(public, request, ephemeral)
     assert sent.request == sealed
     opened = gateway.open(sealed)
     assert opened.request == request
     assert encode_response(BinaryResponse(200)) == response and decode_response(response) == BinaryResponse(200)
     assert opened.seal(response, nonce) == answered
     assert sent.open(answered) == response
+
+
+def test_encapsulation_is_understood_by_another_library_and_understands_it():
+    suite = CipherSuite.new(KEMId.DHKEM_X25519_HKDF_SHA256, KDFId.HKDF_SHA256, AEADId.AES128_GCM)
+    private = new_private_key()
+    public, head = public_key_of(private), bytes.fromhex("01002000010001")
+    info = b"message/bhttp request\0" + head
+    sent = encapsulate(public, b"asked").request
+    context = suite.create_recipient_context(sent[7:39], suite.kem.deserialize_private_key(private), info)
+    assert sent[:7] == head and context.open(sent[39:]) == b"asked"
+    sender, theirs = suite.create_sender_context(suite.kem.deserialize_public_key(public), info)
+    assert Gateway(private).open(head + sender + theirs.seal(b"other")).request == b"other"

@@ -608,3 +608,39 @@ def post(url, body):
             return response.status, response.read()
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read() or b"{}")
+
+
+def test_phrases_exclusions_and_filters_choose_among_what_is_found(tmp_path):
+    texts = {
+        "north": [
+            ("a", "Heated wings", "The laws of heated wings in a wind tunnel."),
+            ("b", "Wings", "Wings that are heated by the sun."),
+        ],
+        "south": [("c", "", "Tunnel laws, and heated wings.")],
+    }
+    with search_world(tmp_path, texts) as (asked, _, _):
+
+        def found(query):
+            return {(hit.owner, hit.title) for hit in asked.search(query).hits}
+
+        assert found("heated wings") == {("north", "Heated wings"), ("north", "Wings"), ("south", "")}
+        assert found('"heated wings"') == {("north", "Heated wings"), ("south", "")}
+        assert found('"heated wings" -wind') == {("south", "")}
+        assert found("wings type:pdf") == set()
+        first = asked.search("tunnel").hits[0].snippet
+        assert [first.text[start:end].lower() for start, end in first.marks] == ["tunnel"]
+        assert asked.search("the of").note and asked.search("-wing").note and not asked.search("wing").note
+
+
+def test_an_owner_that_gives_no_documents_out_gives_no_pieces_and_answers_no_conditions(tmp_path):
+    with search_world(tmp_path, {"north": TEXTS["north"]}, OwnerSettings(fetch=False)) as (asked, _, _):
+        assert all(not hit.snippet.text for hit in asked.search("wing").hits)
+        with pytest.raises(RunError, match="no phrases"):
+            asked.search('"of wings"')
+
+
+def test_matches_of_conditions_are_found_below_the_first_candidates(tmp_path):
+    rows = [(f"{n}", f"Wing {n}", "wing " * 5) for n in range(300)] + [("last", "The last", "wing far below a cone")]
+    with search_world(tmp_path, {"north": rows}, OwnerSettings(candidates=10)) as (asked, _, _):
+        assert [hit.title for hit in asked.search('wing "a cone"', 5).hits] == ["The last"]
+        assert len(asked.search("wing -cone", 20).hits) == 20

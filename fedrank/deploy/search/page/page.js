@@ -30,6 +30,18 @@ function warned(found) {
   return said;
 }
 
+// A piece of the text with the words that were asked for marked.
+function marked({ text, marks }) {
+  const made = element("p", "snippet", "");
+  let at = 0;
+  for (const [start, end] of marks) {
+    made.append(text.slice(at, start), element("mark", "", text.slice(start, end)));
+    at = end;
+  }
+  made.append(text.slice(at));
+  return made;
+}
+
 function shown(answer, hit, number) {
   const row = document.createElement("li");
   const title = element("button", "title", hit.title || "A document without a shown title");
@@ -39,6 +51,7 @@ function shown(answer, hit, number) {
   about.append(element("span", "owner", hit.owner), element("span", "score", `score ${hit.score.toFixed(1)}`));
   if (hit.cosine) about.append(element("span", "score", `cosine ${hit.cosine.toFixed(2)}`));
   row.append(title, about);
+  if (hit.snippet.text) row.append(marked(hit.snippet));
   title.addEventListener("click", async () => {
     const there = row.querySelector(".body");
     if (there) {
@@ -73,7 +86,7 @@ document.getElementById("ask").addEventListener("submit", async (event) => {
     const seconds = ((performance.now() - started) / 1000).toFixed(2);
     const many = found.hits.length;
     const asked = Object.keys(found.missing).length ? "No owner that answered" : "No owner";
-    state.textContent = many ? `${many} ${many === 1 ? "document" : "documents"} in ${seconds} s.` : `${asked} has a document with these words.`;
+    state.textContent = found.note ? found.note : many ? `${many} ${many === 1 ? "document" : "documents"} in ${seconds} s.` : `${asked} has a document with these words.`;
     notices.replaceChildren(...warned(found).map((text) => element("li", "", text)));
     list.replaceChildren(...found.hits.map((hit, number) => shown(found.answer, hit, number)));
   } catch (error) {

@@ -23,12 +23,14 @@ class Candidate(NamedTuple):
         words: Words of its title and of the passage.
         vector: What an encoder makes of the passage, of length 1; None where the engine keeps none.
         title: The document's title.
+        text: Text of the passage.
     """
 
     id: str
     words: Words
     vector: Float32[np.ndarray, " size"] | None = None
     title: str = ""
+    text: str = ""
 
 
 @runtime_checkable

@@ -142,7 +142,7 @@ class ForeignEngine(abc.ABC):
     def _candidates(self, documents: Sequence[Document]) -> list[Candidate]:
         """Documents that were found, with their words."""
         cut = words_of(documents, self._analyser)
-        return [Candidate(one.id, own, title=one.title) for one, own in zip(documents, cut, strict=True)]
+        return [Candidate(one.id, own, None, one.title, one.body) for one, own in zip(documents, cut, strict=True)]
 
     @abc.abstractmethod
     def _how_many(self) -> int:

@@ -214,7 +214,8 @@ class TantivyEngine:
         title, body = (stored.get_first(name) or "" for name in ("title_words", "body_words"))
         raw = None if self._encoder is None else stored.get_first("vector")
         vector = None if raw is None else np.frombuffer(bytes(raw), "<f2").astype(np.float32)
-        return Candidate(stored.get_first("id"), Words(title.split(), body.split()), vector, _text(stored, "title"))
+        words, text = Words(title.split(), body.split()), _text(stored, "body")
+        return Candidate(stored.get_first("id"), words, vector, _text(stored, "title"), text)
 
     def _commit(self) -> None:
         try:

@@ -1,0 +1,196 @@
+"""A query as people type it: words, phrases, exclusions, filters; and the piece of a text that shows why it was found.
+
+========================================  ====================================================================
+``heated wings``                          documents with any of the words, best first
+``"heated wings"``                        only documents that have these words in this order
+``-supersonic``, ``-"heated wings"``      only documents without
+``type:pdf``, ``author:smith``            only documents of this type; whose author's name holds this
+``after:2024-03``, ``before:2025``        only documents whose date is that or later; is earlier
+========================================  ====================================================================
+
+Anything else with a colon is words. What a document lacks, such as a date, meets no filter. Prefixes and words that are
+misspelt are not found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from fedrank.core.errors import WireError
+from fedrank.core.trees import Json
+from fedrank.texts.served.analyser import Analyser
+from fedrank.texts.served.documents import Document
+
+#: Filters, and when the value that a document has meets what was asked for; both in lower case.
+_FILTERS: dict[str, tuple[str, Callable[[str, str], bool]]] = {
+    "type": ("type", lambda has, asked: has == asked),
+    "author": ("author", lambda has, asked: asked in has),
+    "after": ("date", lambda has, asked: has >= asked),
+    "before": ("date", lambda has, asked: has < asked),
+}
+#: Most phrases, and exclusions, of a query; characters of one, and of a filter's value.
+_MOST, _LONGEST = 16, 100
+#: Characters of a snippet, and before its first word that was asked for.
+SNIPPET, _BEFORE = 200, 40
+_PART = re.compile(
+    rf'(?<!\S)(?:(?P<filter>{"|".join(_FILTERS)}):(?P<value>"[^"]+"|\S+)|(?P<not>-?)"(?P<phrase>[^"]+)"|-(?P<word>\w\S*))'
+)
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What documents have to meet beside holding words of the query.
+
+    Attributes:
+        phrases: Texts whose words stand one after the other in title or text.
+        without: Texts whose words do not.
+        filters: Name → value, see the table above.
+    """
+
+    phrases: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    filters: Mapping[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.phrases or self.without or self.filters)
+
+    def as_json(self) -> dict[str, Json]:
+        """JSON of the conditions; empty where there are none."""
+        parts = {"phrases": [*self.phrases], "without": [*self.without], "filters": dict(self.filters)}
+        return {name: value for name, value in parts.items() if value}
+
+    @classmethod
+    def from_json(cls, given: Any) -> Conditions:
+        """The inverse, of a question that anybody may have sent.
+
+        Raises:
+            WireError: It is none, or larger than any.
+        """
+        parts = given if isinstance(given, dict) else {"": given}
+        filters = parts.get("filters", {})
+        lists = [parts.get(name, []) for name in ("phrases", "without")]
+        if (
+            not set(parts) <= {"phrases", "without", "filters"}
+            or not isinstance(filters, dict)
+            or not set(filters) <= set(_FILTERS)
+            or not all(isinstance(one, list) and len(one) <= _MOST for one in lists)
+            or not all(
+                isinstance(one, str) and len(one) <= _LONGEST for one in [*lists[0], *lists[1], *filters.values()]
+            )
+        ):
+            raise WireError(
+                f"conditions are phrases and without, lists of at most {_MOST} texts of at most {_LONGEST} characters, "
+                f"and filters, of {', '.join(_FILTERS)}."
+            )
+        return cls(tuple(lists[0]), tuple(lists[1]), filters)
+
+    def meet(self, document: Document, analyser: Analyser) -> bool:
+        """True if a document meets all of them."""
+        for name, asked in self.filters.items():
+            key, meets = _FILTERS[name]
+            has = document.about.get(key, "").lower()
+            if not has or not meets(has, asked):
+                return False
+        if not self.phrases and not self.without:
+            return True
+        texts = [f" {' '.join(analyser.cut(text))} " for text in (document.title, document.body)]
+
+        def stands(phrase: str) -> bool:  # in whichever language the document was cut
+            ways = [f" {' '.join(words)} " for words in analyser.cut_each(phrase)]
+            return any(way in text for way in ways for text in texts)
+
+        return all(map(stands, self.phrases)) and not any(map(stands, self.without))
+
+
+NO_CONDITIONS = Conditions()
+
+
+def parse_query(query: str, analyser: Analyser) -> tuple[str, Conditions]:
+    """The words of a query as they were typed, those of its phrases among them, and its conditions.
+
+    Args:
+        query: What a person typed.
+        analyser: Cuts texts into words; a phrase of stop words alone is no condition.
+    """
+    phrases, without, filters = list[str](), list[str](), dict[str, str]()
+    rest, at = list[str](), 0
+    for found in _PART.finditer(query):
+        rest.append(query[at : found.start()])
+        at = found.end()
+        if found["filter"]:
+            filters[found["filter"]] = found["value"].strip('"').lower()[:_LONGEST]
+            continue
+        text, negative = (found["phrase"] or found["word"])[:_LONGEST], bool(found["word"] or found["not"])
+        if any(analyser.cut_each(text)):
+            (without if negative else phrases).append(text)
+        if not negative:
+            rest.append(text)
+    return " ".join(" ".join([*rest, query[at:]]).split()), Conditions(
+        tuple(phrases[:_MOST]), tuple(without[:_MOST]), filters
+    )
+
+
+class Snippet(NamedTuple):
+    """A piece of a text.
+
+    Attributes:
+        text: At most :data:`SNIPPET` characters in one line.
+        marks: Start and end of each word that was asked for, in order.
+    """
+
+    text: str
+    marks: tuple[tuple[int, int], ...]
+
+
+NO_SNIPPET = Snippet("", ())
+
+
+def find_snippet(text: str, words: Sequence[str], analyser: Analyser) -> Snippet:
+    """The piece of a text with most different words of a query; its beginning where there is none.
+
+    Args:
+        text: The text.
+        words: Words of the query.
+        analyser: Cut them.
+    """
+    text = " ".join(text.split())
+    places, width = analyser.find(text, words), SNIPPET - _BEFORE
+    best, most, first, within = 0, 0, 0, Counter[str]()
+    for _, end, word in places:
+        within[word] += 1
+        while end > places[first][0] + width:
+            within[places[first][2]] -= 1
+            within += Counter()  # forgets those that are there no more
+            first += 1
+        if len(within) > most:
+            best, most = first, len(within)
+    start = max(0, places[best][0] - _BEFORE) if most else 0
+    if start:  # at the beginning of a word, where one is near
+        start = next((at + 1 for at in range(start, start + _BEFORE) if text[at] == " "), start)
+    piece, marks = text[start : start + SNIPPET], list[tuple[int, int]]()
+    for at, end, _ in places:
+        if at < start or end > start + len(piece):
+            continue
+        if marks and at - start <= marks[-1][1]:  # pairs of characters overlap
+            marks[-1] = marks[-1][0], max(marks[-1][1], end - start)
+        else:
+            marks.append((at - start, end - start))
+    return Snippet(piece, tuple(marks))
+
+
+def snippet_of(given: Any) -> Snippet:
+    """A snippet of an owner's answer; empty where it is none."""
+    try:
+        text, at = str(given["text"])[:SNIPPET], 0
+        marks = [(int(start), int(end)) for start, end in given["marks"][:SNIPPET]]
+        for start, end in marks:
+            if not at <= start < end <= len(text):
+                return Snippet(text, ())
+            at = end
+        return Snippet(text, tuple(marks))
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError):
+        return NO_SNIPPET

@@ -1,0 +1,145 @@
+"""Phrases, exclusions, filters and snippets of a search, by hand and by brute force over random texts."""
+
+import re
+
+import numpy as np
+import pytest
+
+from fedrank.core.errors import WireError
+from fedrank.texts.served.analyser import Analyser, english
+from fedrank.texts.served.documents import Document
+from fedrank.texts.served.query import SNIPPET, Conditions, find_snippet, parse_query, snippet_of
+
+
+def parsed(query, analyser=None):
+    return parse_query(query, analyser or english())
+
+
+def test_a_query_is_taken_apart():
+    typed, found = parsed('heat "boundary layer flow" -wind -"swept wing" type:pdf author:"van Dyke" after:2024-03')
+    assert typed == "heat boundary layer flow"
+    assert found.phrases == ("boundary layer flow",) and found.without == ("wind", "swept wing")
+    assert found.filters == {"type": "pdf", "author": "van dyke", "after": "2024-03"}
+    assert Conditions.from_json(found.as_json()) == found
+
+
+@pytest.mark.parametrize(
+    "query", ["", "wing", "C++ and x-ray", "http://a.b:80/x", 'an "open quote', "a - b", "type: pdf"]
+)
+def test_what_is_no_condition_is_words(query):
+    typed, found = parsed(query)
+    assert typed == " ".join(query.split()) and not found and found.as_json() == {}
+
+
+def test_a_phrase_of_stop_words_is_no_condition():
+    assert parsed('"of the" wing') == ("of the wing", Conditions())
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [],
+        {"phrases": "wing"},
+        {"phrases": ["x"] * 17},
+        {"phrases": ["x" * 101]},
+        {"phrases": [3]},
+        {"filters": {"readers": "x"}},
+        {"filters": {"type": 3}},
+        {"more": []},
+    ],
+)
+def test_conditions_of_strangers_are_refused(given):
+    with pytest.raises(WireError):
+        Conditions.from_json(given)
+
+
+DOCUMENT = Document(
+    "1",
+    "Heat of wings",
+    "The boundary layers of swept wings.",
+    {"type": "pdf", "author": "Milton Van Dyke", "date": "2024-03-05"},
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "meets"),
+    [
+        ('"boundary layer"', True),  # stems are compared
+        ('"layer boundary"', False),
+        ('"heat of wings"', True),
+        ('"wings boundary"', False),  # of title and text
+        ("-flutter", True),
+        ("-wing", False),
+        ('-"swept wing"', False),
+        ("type:PDF", True),
+        ("type:md", False),
+        ("author:dyke", True),
+        ("after:2024-03", True),
+        ("after:2024-03-05", True),
+        ("after:2024-03-06", False),
+        ("before:2024-03-05", False),
+        ("before:2024-04", True),
+        ("before:2025 after:2023 type:pdf -drag", True),
+    ],
+)
+def test_documents_meet_conditions(query, meets):
+    assert parsed(query)[1].meet(DOCUMENT, english()) is meets
+
+
+def test_a_document_without_a_date_meets_no_filter_of_dates():
+    for query in ("after:1900", "before:2900", "type:pdf", "author:a"):
+        assert not parsed(query)[1].meet(DOCUMENT._replace(about={}), english())
+
+
+def test_phrases_are_found_in_the_language_of_the_document():
+    analyser = Analyser(("english", "german", "chinese"))
+    german = Document("1", "", "Die Ergebnisse der Untersuchungen liegen vor, und die Wirkungen sind belegt.")
+    chinese = Document("2", "", "第三季度信息检索系统报告")
+    assert parsed('"Wirkungen sind belegt"', analyser)[1].meet(german, analyser)
+    assert not parsed('"belegt Wirkungen"', analyser)[1].meet(german, analyser)
+    assert parsed('"信息检索"', analyser)[1].meet(chinese, analyser)
+    assert not parsed('"检索信息"', analyser)[1].meet(chinese, analyser)
+
+
+def test_snippets_hold_as_many_different_words_as_any_window():
+    """Against all windows that begin at a word, of random texts."""
+    random = np.random.default_rng(3)
+    words = [f"w{number}" for number in range(30)]
+    asked = words[:4]
+    for _ in range(50):
+        text = " ".join(words[i] for i in random.integers(0, 30, 300))
+        found = find_snippet(text, asked, english())
+        assert len(found.text) <= SNIPPET and found.text in text
+        marked = [found.text[start:end] for start, end in found.marks]
+        whole = found.text[: found.text.rfind(" ")]  # the last word may be cut
+        marked = [found.text[start:end] for start, end in found.marks if end <= len(whole)]
+        assert marked == [word for word in whole.split() if word in asked]
+        starts = [0, *(m.end() for m in re.finditer(" ", text))]
+        most = max(len({w for w in text[start : start + SNIPPET - 40].split()[:-1] if w in asked}) for start in starts)
+        assert len(set(marked)) >= most
+
+
+def test_snippets_mark_words_as_they_are_written():
+    text = "Über die Größe der STRASSEN. " * 3 + "Isn't it naïve?  信息检索系统 C++"
+    german = Analyser(("german", "english", "chinese"))
+    for query, marked in (("Straße", {"STRASSEN"}), ("naive", {"naïve"}), ("检索系统", {"检索系统"}), ("c++", {"C++"})):
+        found = find_snippet(text, german.cut_query(query), german)
+        assert {found.text[start:end] for start, end in found.marks} == marked, query
+    assert find_snippet("", ["x"], german) == ("", ()) == find_snippet(" \n", [], german)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (None, ("", ())),
+        ({"text": "abc", "marks": [[0, 2]]}, ("abc", ((0, 2),))),
+        ({"text": "abc", "marks": [[0, 4]]}, ("abc", ())),
+        ({"text": "abc", "marks": [[1, 2], [0, 1]]}, ("abc", ())),
+        ({"text": "abc", "marks": [[2, 1]]}, ("abc", ())),
+        ({"text": "abc", "marks": [[1e400, 2]]}, ("", ())),
+        ({"text": "abc", "marks": "x"}, ("", ())),
+        ({"text": "x" * 1000, "marks": []}, ("x" * SNIPPET, ())),
+    ],
+)
+def test_snippets_of_strangers_are_bounded(given, kept):
+    assert snippet_of(given) == kept

@@ -207,7 +207,7 @@ class Keys(Stage):
         return changed
 
     def _schedule(self) -> float:
-        """When the gateway's key is to change, in seconds since 1970; infinite: not by itself."""
+        """Time at which the gateway's key is to change, in seconds since 1970; infinite: not by itself."""
         if self.gateway is None or not (self._settings.gateway_days and self._terms.log):
             return math.inf
         made, first = _made(self._store.rotations(), GATEWAY_KEY), self._store.round(0)

@@ -171,7 +171,7 @@ class Keys(Stage):
         self._read()
 
     def _read(self) -> None:
-        """Use the keys that are there."""
+        """Use the keys of the folder and the store."""
         if self._terms.log:
             keys = private_keys(self._folder, self._store, self._terms, LOG_KEY)
             self.signers = tuple(Signer(origin_of(self._terms.hub), LOG, one) for one in keys)

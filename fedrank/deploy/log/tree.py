@@ -307,7 +307,7 @@ class Rotation(NamedTuple):
 
 
 def statement(hub: str, entry: bytes) -> bytes:
-    """What is signed about an entry (without its signatures) of a hub's log."""
+    """The bytes that are signed about an entry (without its signatures) of a hub's log."""
     return f"fedrank/{hub}\n".encode() + entry
 
 

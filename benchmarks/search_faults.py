@@ -104,7 +104,7 @@ def world(folder: Path, fault: str) -> Iterator[tuple[Federation, dict[str, Owne
                 fill(app._askers._db)
             real = app._owner.search
 
-            def search(words, most, query="", real=real, name=name):
+            def search(words, most, query="", *more, real=real, name=name):
                 rng = np.random.default_rng()
                 lie = fault == "lying" and name == "east"
                 return [

@@ -82,7 +82,7 @@ def measured(documents: int, words: int) -> dict[str, Any]:
         counting = (time.process_time() - cpu) / min(documents, 20_000)
         table = terms.table((counted % 2**32).astype(np.uint32))
         key = X25519PrivateKey.generate()
-        owner = Owner(engine, key, Tickets(bytes(32)), lambda *_: "", OwnerSettings(), table)
+        owner = Owner(engine, key, Tickets(bytes(32)), None, OwnerSettings(), table)
         queries = [zipf.draw(3) for _ in range(QUERIES)]
 
         def asked(bodies: list[dict[str, Any]]) -> dict[str, float]:

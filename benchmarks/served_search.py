@@ -145,7 +145,7 @@ def served(owners: list[list[Document]], encoder: Kept, seed: int) -> Iterator[l
             stack.callback(engine.close)
             engine.add(documents)
             key, tickets = X25519PrivateKey.generate(), Tickets(bytes(32))
-            made.append(Owner(engine, key, tickets, lambda *_: "", OwnerSettings(), None, encoder))  # type: ignore[arg-type]
+            made.append(Owner(engine, key, tickets, None, OwnerSettings(), None, encoder))  # type: ignore[arg-type]
         terms, rng = StatisticsTerms(len(owners)), np.random.default_rng([seed, 1])
         vectors: list[np.ndarray] = [terms.vector(list[Words](one.engine.words()), noise(rng)) for one in made]
         table = terms.table(sum(vectors[1:], start=vectors[0]))

@@ -14,6 +14,7 @@ from fedrank.cli.terminal import AsJson, Names, Quiet, print_json
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.words import printable
 from fedrank.deploy.search.folder import OwnerFolder
+from fedrank.engine.checkpoint import write_atomically
 
 app = App(name="search", help="Search the documents of several owners; be an owner, the broker, a portal.")
 owner = App(name="owner", help="Be an owner: serve documents, add and remove them, say who may search them.")
@@ -178,9 +179,12 @@ def portal(
     at: At = Address(),
     port: Port = 8770,
     names: Names = (),
+    key: Path | None = None,
+    user_header: str = "Remote-User",
+    groups_header: str = "Remote-Groups",
     reach: Reached = Reach(),
 ) -> None:
-    """Serve a search page and a REST interface for your own people, who all ask in the asker's name. Ctrl-C stops it.
+    """Serve a search page and a REST interface for your own people, who ask in the asker's name. Ctrl-C stops it.
 
     Args:
         federation: File that names broker and owners.
@@ -188,19 +192,71 @@ def portal(
         at: Where it listens.
         names: Host names by which browsers call it, such as that of the proxy in front of it; beside localhost, the
             host above and numeric addresses, which always are. Requests under other names are refused.
+        key: The company's key (fedrank search person), so that each person finds what they may read. A proxy in front
+            says who asks, in every request, and is the only way to the portal.
+        user_header: Header in which the proxy names the person.
+        groups_header: Header in which it names groups of the person, with commas between.
         reach: How the broker is reached.
     """
     from fedrank.deploy.search.federation import Federation
     from fedrank.deploy.search.portal import PortalApp
 
     log_to_stderr()
-    page = PortalApp(Federation(federation, asker, **vars(reach)), [at.host, *names])
+    private = b"" if key is None else read_key(key)
+    headers = (user_header, groups_header)
+    page = PortalApp(Federation(federation, asker, **vars(reach)), [at.host, *names], private, headers)
 
     def ready(url: str) -> None:
         print(f"portal  {url}", flush=True)
         at.warn_without_tls("queries and documents")
 
     at.serve(page, port, ready)
+
+
+@app.command
+def person(key: Path, name: str | None = None, /, *, company: str = "", groups: Names = (), days: int = 90) -> None:
+    """Say, as a company, who one of its people is: the table [person] of asker.toml.
+
+    Without a name the company's public key is printed, for fedrank search owner allow FOLDER COMPANY --key.
+
+    Args:
+        key: File of the company's private key; made if it is not there.
+        name: The person.
+        company: The company's name as an asker.
+        groups: Groups of the company that the person is in.
+        days: Days for which it holds.
+    """
+    import time
+
+    import tomlkit
+
+    from fedrank.texts.served.rights import new_key, public_key, sign_person
+
+    if not key.exists():
+        write_atomically(key, new_key(), 0o600)
+    private = read_key(key)
+    if name is None:
+        print(public_key(private))
+        return
+    if not company or days < 1:
+        raise ConfigError(
+            f"--company must name the company as owners do, and --days be 1 at least; got {company!r}, {days}."
+        )
+    said = sign_person(private, company, name, groups, int(time.time() // 86400) + days)
+    print("[person]", *(f"{key} = {tomlkit.item(value).as_string()}" for key, value in said.items()), sep="\n")
+
+
+def read_key(file: Path) -> bytes:
+    """The private key of a company."""
+    try:
+        key = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"{file}: cannot be read ({error.strerror}). Make it: fedrank search person {file}"
+        ) from error
+    if len(key) != 32:
+        raise ConfigError(f"{file}: is no key of a company, which has 32 bytes; got {len(key)}.")
+    return key
 
 
 @owner.command
@@ -226,25 +282,49 @@ def card(folder: Path, /, *, name: str, url: str = "") -> None:
 
 
 @owner.command
-def allow(folder: Path, name: str, /, *, out: Path | None = None) -> None:
+def allow(folder: Path, name: str, /, *, groups: Names = (), key: str = "", out: Path | None = None) -> None:
     """Let an asker ask this owner, with a new token.
 
     Args:
         folder: Of the owner.
         name: The asker's name.
+        groups: Groups that the asker is in, which documents may name as their readers.
+        key: Public key of a company, as fedrank search person prints it, which then says who of its people asks.
         out: File for the token, readable by you alone; without it the token is printed, this once.
     """
-    from fedrank.deploy.search.folder import OwnerFolder
-    from fedrank.engine.checkpoint import write_atomically
+    from fedrank.texts.served.rights import key_of_text
 
     home = OwnerFolder(folder)
     askers = home.askers()
-    token = askers.allow(name)
+    token = askers.allow(name, groups, key_of_text(key) if key else b"")
     askers.close()
     if out is None:
         print(token)
     else:
         write_atomically(out, token.encode() + b"\n", 0o600)
+
+
+@owner.command
+def log(folder: Path, /, *, asker: str = "", days: int = 0, as_json: AsJson = False) -> None:
+    """Print who asked an owner what, and which documents they were given; kept for log_days of owner.toml.
+
+    Args:
+        folder: Of the owner.
+        asker: Only of this asker and its people, or of this person (COMPANY/NAME).
+        days: Only of the last days; 0: of all that is kept.
+    """
+    import time
+    from datetime import UTC, datetime
+
+    askers = OwnerFolder(folder).askers()
+    for row in askers.asked(asker, int(time.time()) - days * 86400 if days else 0):
+        if as_json:
+            print_json(row)
+            continue
+        when = datetime.fromtimestamp(row["at"], UTC).isoformat(timespec="seconds")
+        given = ", ".join(map(printable, row["given"]))
+        print(f"{when}  {row['name']}  {row['kind']}  {printable(row['query'])}  →  {given}")
+    askers.close()
 
 
 @owner.command

@@ -25,8 +25,10 @@ class JsonLines(ForeignEngine):
         """The document of this id; None if there is none."""
         return self._kept.get(id)
 
-    def candidates(self, weights, most):
-        """The documents whose words weigh most."""
+    def candidates(self, weights, most, readers=("*",)):
+        """The documents whose words weigh most; they name no readers."""
+        if "*" not in readers:
+            return []
         worth = {id: sum(weights.get(word, 0) for word in {*one.title, *one.body}) for id, one in self._words.items()}
         best = sorted((id for id in worth if worth[id]), key=worth.__getitem__, reverse=True)
         return [Candidate(id, self._words[id]) for id in best[:most]]

@@ -173,7 +173,8 @@ class HttpApp:
             elif name == b"if-none-match":
                 none_match = value
         client = scope.get("client")
-        request = HttpRequest(method, tail, authorization, none_match, b"", client[0] if client else "", started)
+        address = client[0] if client else ""
+        request = HttpRequest(method, tail, authorization, none_match, b"", address, started, 0, scope["headers"])
         limit = self._guard.body_bytes
         if route.max_body and route.authorise is not None and method in route.methods:
             refused = route.authorise(request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,6 +130,7 @@ class HttpRequest:
         address: Network address of the client.
         started: When reading of the request started, by :func:`time.perf_counter`.
         device: Number of the device that asks; 0 until it is authorised.
+        headers: Header fields, names in lower case.
     """
 
     method: str
@@ -140,6 +141,7 @@ class HttpRequest:
     address: str
     started: float
     device: int = 0
+    headers: Sequence[tuple[bytes, bytes]] = ()
 
 
 #: Returns the refusal of a request that is not authorised, None for one that is.

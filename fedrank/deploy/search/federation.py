@@ -26,6 +26,10 @@
 
     [tokens]                        # fedrank search owner allow FOLDER anna, at each owner
     north = "…"
+
+    [person]                        # where anna's company signs for its people: fedrank search person
+    said = "…"
+    signature = "…"
 """
 
 from __future__ import annotations
@@ -273,6 +277,8 @@ class Federation:
     Args:
         federation: ``federation.toml``, or what stands in it.
         asker: ``asker.toml``, or the name and the tokens by owner.
+        person: The company's word for who asks (:func:`~fedrank.texts.served.rights.sign_person`), where the file has
+            none.
         ca: File with the certificates to trust in place of the system's.
         allow_http: Plain http to another machine, where the network itself is protected.
         timeout: Longest silence of the broker, in seconds.
@@ -286,24 +292,27 @@ class Federation:
         federation: str | os.PathLike[str] | FederationFile,
         asker: str | os.PathLike[str] | tuple[str, Mapping[str, str]],
         *,
+        person: Mapping[str, Json] | None = None,
         ca: str | os.PathLike[str] | None = None,
         allow_http: bool = False,
         timeout: float = 20.0,
     ):
         self.file = federation if isinstance(federation, FederationFile) else read_federation(Path(federation))
         self._analyser = Analyser(self.file.languages)
-        self._name, self._tokens = asker if isinstance(asker, tuple) else read_asker(Path(asker))
+        self.asker, self._tokens, self._person = (*asker, None) if isinstance(asker, tuple) else read_asker(Path(asker))
+        self._person = person or self._person
         if not self.file.broker:
             raise ConfigError('the federation names no broker; put broker = "https://…" into its file.')
         self._broker = HttpClient(self.file.broker, ca=ca, allow_http=allow_http, timeout=timeout)
 
-    def search(self, query: str, k: int = 10) -> Answer:
+    def search(self, query: str, k: int = 10, person: Mapping[str, Json] | None = None) -> Answer:
         """The best documents of all owners for a query.
 
         Args:
             query: Words, phrases, exclusions and filters as a person types them; see
                 :mod:`fedrank.texts.served.query`.
             k: Most hits.
+            person: Who asks, in place of the person of the class.
 
         Raises:
             ConfigError: The query has too many or too long words, or k is out of range.
@@ -323,7 +332,7 @@ class Federation:
         question |= {"analyser": self._analyser.fingerprint, "snippets": k, "conditions": conditions.as_json()}
         if ranked:
             question |= {"features": True, "query": query[:LONGEST_QUERY]}
-        answers, missing = self._ask({owner.name: question for owner in self.file.owners})
+        answers, missing = self._ask({owner.name: question for owner in self.file.owners}, person)
         hits, alone, encoders = list[Hit](), list[str](), dict[str, str]()
         for owner, body in ((one.name, answers[one.name]) for one in self.file.owners if one.name in answers):
             try:
@@ -359,13 +368,13 @@ class Federation:
         base, _ = base_and_features([hit.score for hit in hits], numbers, comparable, terms.cosine)
         return [hits[place] for place in np.argsort(-base, kind="stable").tolist()]
 
-    def fetch(self, hit: Hit) -> Fetched:
-        """A document that was found.
+    def fetch(self, hit: Hit, person: Mapping[str, Json] | None = None) -> Fetched:
+        """A document that was found, for the person who found it.
 
         Raises:
             RunError: The owner does not give it, or cannot be reached.
         """
-        answers, missing = self._ask({hit.owner: {"kind": "fetch", "ticket": hit.ticket}})
+        answers, missing = self._ask({hit.owner: {"kind": "fetch", "ticket": hit.ticket}}, person)
         if hit.owner in missing:
             raise RunError(f"{hit.owner}: {missing[hit.owner]}")
         document = answers[hit.owner].get("document")
@@ -375,7 +384,9 @@ class Federation:
         known = {str(key)[:20]: str(value)[:1000] for key, value in about.items()} if isinstance(about, dict) else {}
         return Fetched(str(document.get("title", "")), str(document.get("body", "")), known)
 
-    def _ask(self, bodies: Mapping[str, dict[str, Json]]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    def _ask(
+        self, bodies: Mapping[str, dict[str, Json]], person: Mapping[str, Json] | None
+    ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
         """Answers by owner, and why others are missing."""
         questions: dict[str, Question] = {}
         missing: dict[str, str] = {}
@@ -384,7 +395,9 @@ class Federation:
             if owner not in cards or owner not in self._tokens:
                 missing[owner] = "no token: it has not allowed you to ask"
                 continue
-            full = {"asker": self._name, "token": self._tokens[owner], "day": int(time.time() // 86400), **body}
+            full = {"asker": self.asker, "token": self._tokens[owner], "day": int(time.time() // 86400), **body}
+            if said := person or self._person:
+                full["person"] = {**said}
             questions[owner] = Question(key_of(cards[owner].key), full)
         if not questions:
             return {}, missing
@@ -514,19 +527,22 @@ def _expected_cosines(
     return np.clip(cosines.mean() + slope * (at - scores.mean()), -1.0, 1.0)
 
 
-def read_asker(path: Path) -> tuple[str, Mapping[str, str]]:
-    """Name and tokens of ``asker.toml``.
+def read_asker(path: Path) -> tuple[str, Mapping[str, str], Mapping[str, Json] | None]:
+    """Name, tokens, and the company's word for a person, of ``asker.toml``; None: it names no person.
 
     Raises:
         ConfigError: It cannot be read, or lacks one of them.
     """
     raw = read_toml(path)
     try:
-        _only(raw, ("name", "tokens"), "")
+        _only(raw, ("name", "tokens", "person"), "")
+        person = raw.get("person")
+        if person is not None and not (isinstance(person, dict) and set(person) == {"said", "signature"}):
+            raise ConfigError("person must be the table that fedrank search person prints.")
         tokens = raw.get("tokens", {})
         if not isinstance(tokens, dict) or not all(isinstance(token, str) for token in tokens.values()):
             raise ConfigError("tokens must be a table of texts, one an owner.")
-        return _text(raw, "name", False), tokens
+        return _text(raw, "name", False), tokens, person
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
 

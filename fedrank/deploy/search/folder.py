@@ -5,7 +5,7 @@
     owner.toml          settings: what the owner gives, and how hard it searches
     owner.key           secret: private key for questions, key for tickets
     index/              the documents and their index
-    askers.db           who may ask
+    askers.db           who may ask, and what was asked
     statistics          the federation's statistics, once they were made
     releases.json       how much of its documents' ε the owner has given
     broker.token        token of the broker; give it to whoever runs it
@@ -22,10 +22,10 @@ import hashlib
 import hmac
 import json
 import os
-import re
 import secrets
 import sqlite3
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -44,7 +44,8 @@ from fedrank.texts.served.engines import Engine
 from fedrank.texts.served.engines.foreign import Columns, Place
 from fedrank.texts.served.engines.tantivy import TantivyEngine
 from fedrank.texts.served.envelopes import Tickets, key_text
-from fedrank.texts.served.owner import Owner, OwnerSettings
+from fedrank.texts.served.owner import Admitted, Owner, OwnerSettings
+from fedrank.texts.served.rights import check_names
 from fedrank.texts.served.statistics import TermTable
 
 #: Steps that make the tables, one a version.
@@ -60,11 +61,25 @@ _STEPS = (
     identity BLOB PRIMARY KEY,             -- of a question that was counted
     day      INTEGER NOT NULL              -- that it names
 ) STRICT, WITHOUT ROWID""",
+    "ALTER TABLE asker ADD COLUMN groups TEXT NOT NULL DEFAULT ''",  # with spaces between
+    "ALTER TABLE asker ADD COLUMN key BLOB NOT NULL DEFAULT x''",  # by which it signs for its people
+    """CREATE TABLE person (
+    name     TEXT PRIMARY KEY,             -- company/name
+    day      INTEGER NOT NULL,
+    asked    INTEGER NOT NULL
+) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE asked (
+    at       INTEGER NOT NULL,             -- seconds since 1970
+    name     TEXT NOT NULL,                -- of the asker, or company/name
+    kind     TEXT NOT NULL,
+    query    TEXT NOT NULL,
+    given    TEXT NOT NULL                 -- ids of documents, JSON
+) STRICT""",
+    "CREATE INDEX asked_at ON asked (at)",
 )
 _COLUMNS = {"search": "searched", "fetch": "fetched"}
 #: Days by which a question's may differ from the owner's: clocks differ, and midnight is not at one time.
 _DAYS = 1
-_NAME = re.compile(r"[\w.@-]{1,64}", re.ASCII)
 
 
 class Askers:
@@ -73,13 +88,15 @@ class Askers:
     Args:
         path: The file; made if it is not there.
         a_day: Most questions of each kind (``"search"``, ``"fetch"``) of one asker in a day.
+        of_person: Most questions in a day of a person for whom an asker signs.
+        log_days: Days for which it is kept what was asked and given; 0: it is not.
 
     Raises:
         RunError: The file cannot be used.
     """
 
-    def __init__(self, path: Path, a_day: dict[str, int]):
-        self._path, self._a_day, self._day = path, a_day, -1
+    def __init__(self, path: Path, a_day: dict[str, int], of_person: int = 200, log_days: int = 90):
+        self._path, self._a_day, self._of_person, self._log_days, self._day = path, a_day, of_person, log_days, -1
         try:
             create_private(path)
             # A count that a power cut takes back is one question too many; a process that dies loses none.
@@ -87,19 +104,24 @@ class Askers:
         except (OSError, sqlite3.Error, VersionError) as error:
             raise RunError(f"{path}: cannot be used as a list of askers ({error}).") from error
 
-    def allow(self, name: str) -> str:
+    def allow(self, name: str, groups: Sequence[str] = (), key: bytes = b"") -> str:
         """Let an asker ask, with a new token, which is returned and kept as its hash only.
 
+        Args:
+            name: The asker.
+            groups: Groups that documents may name as their readers.
+            key: Public key by which it signs for its people, 32 bytes; empty: it asks for itself.
+
         Raises:
-            ConfigError: The name cannot be used.
+            ConfigError: A name cannot be used.
             RunError: It cannot be written.
         """
-        if not _NAME.fullmatch(name):
-            raise ConfigError(f"an asker's name has 1 to 64 letters, digits and . _ - @, got {name!r:.70}.")
+        check_names(name, *groups)
         token = secrets.token_urlsafe(32)
         self._write(
-            "INSERT INTO asker (name, token) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET token = ?2",
-            (name, _digest(token)),
+            "INSERT INTO asker (name, token, groups, key) VALUES (?1, ?2, ?3, ?4) "
+            "ON CONFLICT (name) DO UPDATE SET (token, groups, key) = (?2, ?3, ?4)",
+            (name, _digest(token), " ".join(groups), key),
         )
         return token
 
@@ -107,47 +129,73 @@ class Askers:
         """Forget an asker; False if there is none of this name."""
         return self._write("DELETE FROM asker WHERE name = ?", (name,)) > 0
 
-    def admit(self, name: str, token: str, kind: str, identity: bytes, asked: int) -> str:
-        """Count a question of this kind; returns a reason where it is not to be answered, and then counts nothing.
-
-        The reasons are ``"unauthorised"``, ``"other-day"``, ``"replayed"`` and ``"too-many"``.
-
-        Args:
-            name: The asker.
-            token: Its token.
-            kind: Of the question.
-            identity: What no other question has.
-            asked: The day that it names, since 1970.
-        """
+    def know(self, name: str, token: str) -> Admitted | None:
+        """The asker of this name with this token; None if there is none."""
         try:
-            row = self._db.execute("SELECT token FROM asker WHERE name = ?", (name,)).fetchone()
+            row = self._db.execute("SELECT token, groups, key FROM asker WHERE name = ?", (name,)).fetchone()
         except sqlite3.Error as error:
             raise RunError(f"{self._path}: cannot be read ({error}).") from error
         if not hmac.compare_digest(row[0] if row else b"", _digest(token)):
-            return "unauthorised"
-        day = int(time.time() // 86400)
-        if abs(asked - day) > _DAYS:
+            return None
+        return Admitted(tuple(row[1].split()), row[2])
+
+    def count(self, name: str, kind: str, identity: bytes, day: int, person: str) -> str:
+        """Count a question; returns a reason where it is not to be answered, and then counts nothing.
+
+        The reasons are ``"other-day"``, ``"replayed"`` and ``"too-many"``. Arguments as of
+        :meth:`fedrank.texts.served.owner.Askers.count`.
+        """
+        today = int(time.time() // 86400)
+        if abs(day - today) > _DAYS:
             return "other-day"
         try:
             with self._db:  # a transaction, which an error takes back
                 self._db.execute("BEGIN IMMEDIATE")
-                return self._count(name, _COLUMNS[kind], self._a_day[kind], identity, asked, day)
+                return self._count(name, kind, identity, day, today, person)
         except sqlite3.Error as error:
             raise RunError(f"{self._path}: cannot be written ({error}).") from error
 
-    def _count(self, name: str, column: str, most: int, identity: bytes, asked: int, day: int) -> str:
-        if self._day != day:
-            self._db.execute("DELETE FROM question WHERE day < ?", (day - _DAYS,))
-            self._day = day
+    def _count(self, name: str, kind: str, identity: bytes, day: int, today: int, person: str) -> str:
+        column, most = _COLUMNS[kind], self._a_day[kind]
+        if self._day != today:
+            self._db.execute("DELETE FROM question WHERE day < ?", (today - _DAYS,))
+            self._db.execute("DELETE FROM person WHERE day < ?", (today,))
+            self._db.execute("DELETE FROM asked WHERE at < ?", ((today - self._log_days + 1) * 86400,))
+            self._day = today
         new_day = "UPDATE asker SET day = ?, searched = 0, fetched = 0 WHERE name = ? AND day < ?"
-        self._db.execute(new_day, (day, name, day))
+        self._db.execute(new_day, (today, name, today))
         if self._db.execute("SELECT 1 FROM question WHERE identity = ?", (identity,)).fetchone():
             return "replayed"
+        own = "SELECT 1 FROM person WHERE name = ? AND asked >= ?"
+        if person and self._db.execute(own, (person, self._of_person)).fetchone():
+            return "too-many"
         count = f"UPDATE asker SET {column} = {column} + 1 WHERE name = ? AND {column} < ?"
         if not self._db.execute(count, (name, most)).rowcount:
             return "too-many"
-        self._db.execute("INSERT INTO question VALUES (?, ?)", (identity, asked))
+        if person:
+            more = "INSERT INTO person VALUES (?, ?, 1) ON CONFLICT (name) DO UPDATE SET asked = asked + 1"
+            self._db.execute(more, (person, today))
+        self._db.execute("INSERT INTO question VALUES (?, ?)", (identity, day))
         return ""
+
+    def note(self, name: str, kind: str, query: str, documents: Sequence[str]) -> None:
+        """Write down who was given which documents for which query, where that is kept."""
+        if self._log_days:
+            row = (int(time.time()), name, kind, query, json.dumps([*documents]))
+            self._write("INSERT INTO asked VALUES (?, ?, ?, ?, ?)", row)
+
+    def asked(self, name: str = "", since: int = 0) -> Iterator[dict[str, Any]]:
+        """What was asked, oldest first: ``at`` (seconds since 1970), ``name``, ``kind``, ``query``, ``given``.
+
+        Args:
+            name: Only of this asker, its people included, or of this person; empty: of all.
+            since: Only from this second on.
+        """
+        columns = "at, name, kind, query, given"
+        rows = self._db.execute(f"SELECT {columns} FROM asked WHERE at >= ? ORDER BY at, rowid", (since,))
+        for row in rows:
+            if not name or row[1] == name or row[1].startswith(f"{name}/"):
+                yield {**dict(zip(columns.split(", "), row, strict=True)), "given": json.loads(row[4])}
 
     def rows(self) -> list[tuple[str, int, int]]:
         """Name of each asker, and its questions and fetches of today."""
@@ -253,7 +301,8 @@ class OwnerFolder(ServedFolder):
     def askers(self) -> Askers:
         """The askers of the owner."""
         settings = self.settings()
-        return Askers(self.path / "askers.db", {"search": settings.questions_a_day, "fetch": settings.fetches_a_day})
+        a_day = {"search": settings.questions_a_day, "fetch": settings.fetches_a_day}
+        return Askers(self.path / "askers.db", a_day, settings.questions_a_person, settings.log_days)
 
     def analyser(self) -> Analyser:
         """The analyser of the languages that the settings name; errors as of its class."""
@@ -288,8 +337,7 @@ class OwnerFolder(ServedFolder):
     def owner(self, engine: Any, askers: Askers, encoder: Encoder | None = None) -> Owner:
         """The owner over an index."""
         key, tickets = self._secrets()
-        admit, table = askers.admit, self.table()
-        return Owner(engine, key, Tickets(tickets), admit, self.settings(), table, encoder, self.analyser())
+        return Owner(engine, key, Tickets(tickets), askers, self.settings(), self.table(), encoder, self.analyser())
 
     # ------------------------------------------------------------------------------------------------- statistics
 

@@ -3,6 +3,9 @@
 ``POST /v1/search`` takes ``{"query": …, "k": …}`` and gives hits, ``POST /v1/fetch`` takes the name of an answer and
 the number of a hit in it. The page at ``/`` uses both. It is for one company's network: whoever reaches it asks in the
 asker's name. Web pages of other sites do not (:mod:`fedrank.deploy.http.origins`).
+
+With a company's key the portal signs who asks, as the proxy in front of it says in two headers, so that each person
+finds what they may read. The proxy must set both headers in every request, and be the only way to the portal.
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ import asyncio
 import functools
 import json
 import secrets
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from typing import Any, TypeVar
@@ -24,6 +28,7 @@ from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.http.origins import Hosts
 from fedrank.deploy.http.routes import NO_SNIFF, NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response
 from fedrank.deploy.search.federation import Answer, Federation
+from fedrank.texts.served.rights import sign_person
 
 R = TypeVar("R")
 
@@ -50,17 +55,26 @@ class PortalApp(HttpApp):
     Args:
         federation: The asker's side of the federation.
         names: Names by which browsers may call it; see :class:`~fedrank.deploy.http.origins.Hosts`.
+        key: The company's private key, with which it signs who asks; empty: all ask in the asker's name.
+        headers: Names of the headers with the person, and with groups (commas between).
 
     Raises:
         ConfigError: A name is not the name of a host.
     """
 
-    def __init__(self, federation: Federation, names: Sequence[str] = ()):
+    def __init__(
+        self,
+        federation: Federation,
+        names: Sequence[str] = (),
+        key: bytes = b"",
+        headers: tuple[str, str] = ("Remote-User", "Remote-Groups"),
+    ):
         super().__init__(Guard(body_bytes=8192), RequestCounts())
         self.hosts = Hosts(names)
-        self._federation = federation
+        self._federation, self._key = federation, key
+        self._headers = tuple(name.lower().encode() for name in headers)
         self._threads = ThreadPoolExecutor(_THREADS, "fedrank-portal")
-        self._answers: OrderedDict[str, Answer] = OrderedDict()
+        self._answers: OrderedDict[tuple[str, str], Answer] = OrderedDict()  # by person, and a name of its own
         routes = {
             "/v1/search": Route("search", ("POST",), None, self._search),
             "/v1/fetch": Route("fetch", ("POST",), None, self._fetch),
@@ -84,19 +98,35 @@ class PortalApp(HttpApp):
     async def _work(self, act: Callable[[], R]) -> R:
         return await asyncio.get_running_loop().run_in_executor(self._threads, act)
 
+    def _person(self, request: HttpRequest) -> tuple[str, Mapping[str, Json] | None]:
+        """Who asks, and the company's word for it.
+
+        Raises:
+            ConfigError: The proxy does not say who asks, or with a name that cannot be used.
+        """
+        if not self._key:
+            return "", None
+        given = [[value.decode("latin-1") for key, value in request.headers if key == name] for name in self._headers]
+        if len(given[0]) != 1 or len(given[1]) > 1:
+            raise ConfigError("The proxy in front of this portal does not say who asks; ask whoever runs it.")
+        groups = [one for one in (part.strip() for part in "".join(given[1]).split(",")) if one]
+        until = int(time.time() // 86400) + 1
+        return given[0][0], sign_person(self._key, self._federation.asker, given[0][0], groups, until)
+
     async def _search(self, request: HttpRequest) -> HttpResponse:
         body = _object(request.body)
         query, k = body.get("query"), body.get("k", 10)
         if not isinstance(query, str) or not isinstance(k, int) or isinstance(k, bool):
             return REFUSALS["malformed"]
         try:
-            answer = await self._work(functools.partial(self._federation.search, query, k))
+            who, person = self._person(request)
+            answer = await self._work(functools.partial(self._federation.search, query, k, person))
         except ConfigError as error:
             return _refuse(400, str(error))
         except FedrankError as error:
             return _refuse(502, str(error))
         name = secrets.token_urlsafe(12)
-        self._answers[name] = answer
+        self._answers[who, name] = answer
         while len(self._answers) > _KEPT:
             self._answers.popitem(last=False)
         hits: list[Json] = [
@@ -115,7 +145,11 @@ class PortalApp(HttpApp):
 
     async def _fetch(self, request: HttpRequest) -> HttpResponse:
         body = _object(request.body)
-        answer, number = self._answers.get(str(body.get("answer"))), body.get("hit")
+        try:
+            who, person = self._person(request)
+        except ConfigError as error:
+            return _refuse(400, str(error))
+        answer, number = self._answers.get((who, str(body.get("answer")))), body.get("hit")
         if (
             answer is None
             or not isinstance(number, int)
@@ -125,7 +159,7 @@ class PortalApp(HttpApp):
             return _refuse(404, "This hit is not kept any more; search again.")
         hit = answer.hits[number]
         try:
-            found = await self._work(functools.partial(self._federation.fetch, hit))
+            found = await self._work(functools.partial(self._federation.fetch, hit, person))
         except RunError as error:
             return _refuse(502, str(error))
         return json_response(200, {**found._asdict(), "about": dict(found.about), "owner": hit.owner})

@@ -9,7 +9,7 @@ from pathlib import Path
 from fedrank.core.errors import MissingDataError, MissingExtraError, RunError
 from fedrank.deploy.database import VersionError, create_private, open_database
 from fedrank.texts.served.documents import Document, batches
-from fedrank.texts.served.files import digest_of, files_below, id_of, read_file
+from fedrank.texts.served.files import digest_of, files_below, id_of, read_file, readers_below
 
 #: Steps that make the tables, one a version.
 _STEPS = (
@@ -84,6 +84,7 @@ class WatchedFolder:
             RunError: The index or the record cannot be written.
         """
         files, left_out = self._files()
+        self._readers = readers_below(self._path if self._path.is_dir() else self._path.parent, left_out)
         stamps = dict[str, str]()
         for name, file in files.items():
             try:
@@ -91,7 +92,7 @@ class WatchedFolder:
             except OSError as error:  # it goes just now, or cannot be reached: what the index holds of it stays
                 left_out.append(f"{name}: {error.strerror}")
             else:
-                stamps[name] = f"{state.st_size} {state.st_mtime_ns}"
+                stamps[name] = f"{state.st_size} {state.st_mtime_ns} {self._readers(name)}".rstrip()
         self._left_out = left_out
         try:
             self._db.execute("BEGIN IMMEDIATE")
@@ -170,7 +171,7 @@ class WatchedFolder:
         """
         for name in names:
             problems = list[str]()
-            for document in _documents(files[name], name, problems):
+            for document in self._documents(files[name], name, problems):
                 held = self._held(document.id)
                 if held is not None and held[0] != name and held[1] != 2:
                     document = document._replace(id=id_of(f"{name}#{document.id}"))
@@ -196,7 +197,7 @@ class WatchedFolder:
             "(SELECT 1 FROM document WHERE digest = one.digest AND kept = 1)"
         )
         for (name,) in paths.fetchall():
-            for document in _documents(files[name], name, []):
+            for document in self._documents(files[name], name, []):
                 digest = digest_of(document)
                 if self._is_kept(digest):
                     continue
@@ -215,9 +216,8 @@ class WatchedFolder:
         wanted = "SELECT 1 FROM document WHERE digest = ? AND kept = 1"
         return self._db.execute(wanted, (digest,)).fetchone() is not None
 
-
-def _documents(file: Path, name: str, problems: list[str]) -> Iterator[Document]:
-    try:
-        yield from read_file(file, name, problems)
-    except MissingExtraError as error:
-        problems.append(f"{name}: {error}")
+    def _documents(self, file: Path, name: str, problems: list[str]) -> Iterator[Document]:
+        try:
+            yield from read_file(file, name, problems, self._readers(name))
+        except MissingExtraError as error:
+            problems.append(f"{name}: {error}")

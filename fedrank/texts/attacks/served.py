@@ -108,7 +108,7 @@ def scores_tell(held: Holdings, s: DocumentAttack, rng: np.random.Generator) -> 
             engine.add([held.documents[text] for text in theirs])
             settings = OwnerSettings(fetch=False, step=s.step)
             key, tickets = X25519PrivateKey.generate(), Tickets(bytes(32))
-            owner = Owner(engine, key, tickets, lambda *_: "", settings, _table(held, s, rng))
+            owner = Owner(engine, key, tickets, None, settings, _table(held, s, rng))
 
             def best(words: list[str]) -> tuple[float, ...]:
                 return next(((hit.score, *hit.features) for hit in owner.search(words, 1)), ())

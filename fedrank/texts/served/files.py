@@ -35,6 +35,7 @@ from typing import Any
 from fedrank.core.errors import FormatError, MissingDataError, MissingExtraError
 from fedrank.core.optional import OptionalModule
 from fedrank.texts.served.documents import LONGEST_ID, Document, document_of
+from fedrank.texts.served.rights import NOBODY, readers_text
 
 bs4 = OptionalModule("bs4", "documents", "Text of HTML")
 charset_normalizer = OptionalModule("charset_normalizer", "documents", "Text that is not in UTF-8")
@@ -58,6 +59,8 @@ _LONGEST_PAGE = 2_000_000
 #: Beginnings and ends of what the parser looks through again and again where it does not end.
 _UNENDED = ((re.compile("<!--"), "-->"), (re.compile("<[a-zA-Z/!?]"), ">"))
 
+#: Name of the file that says who may read the files of its folder and below.
+READERS_FILE = "READERS"
 #: Title, text, and what is known about a document.
 _Parts = tuple[str, str, dict[str, str]]
 #: Reads one document of a file: its id, and these parts.
@@ -83,9 +86,12 @@ def read_documents(path: Path, problems: list[str] | None = None) -> Iterator[Do
             raise MissingDataError(f"{path}: has no file of these kinds: {' '.join(READERS)}.")
         if problems is not None:
             problems += left_out
-        found = (document for name, file in files.items() for document in read_file(file, name, problems))
+        readers = readers_below(path, problems)
+        found = (
+            document for name, file in files.items() for document in read_file(file, name, problems, readers(name))
+        )
     elif path.is_file():
-        found = read_file(path, path.name, problems)
+        found = read_file(path, path.name, problems, readers_below(path.parent, problems)(path.name))
     else:
         raise MissingDataError(f"{path}: there is no such file or folder.")
     if problems is None:
@@ -113,7 +119,7 @@ def files_below(folder: Path) -> tuple[dict[str, Path], list[str]]:
     others = Counter[str]()
     for file in sorted(folder.rglob("*")):
         name = file.relative_to(folder).as_posix()
-        if _is_hidden(name) or not file.is_file():
+        if _is_hidden(name) or not file.is_file() or file.name == READERS_FILE:
             continue
         shown, kind, real = name.encode("utf-8", "backslashreplace").decode(), file.suffix.lower(), file.resolve()
         if kind not in READERS:
@@ -135,18 +141,48 @@ def _is_hidden(name: str) -> bool:
 
 
 def digest_of(document: Document) -> bytes:
-    """16 bytes that two documents share if title and text are the same but for white space and case."""
+    """16 bytes that two documents share if readers are, and title and text but for white space and case."""
     text = " ".join(f"{document.title} {document.body}".casefold().split())
+    if "readers" in document.about:
+        text = f"{text}\0{document.about['readers']}"
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def read_file(path: Path, name: str, problems: list[str] | None = None) -> Iterator[Document]:
+def readers_below(root: Path, problems: list[str] | None) -> Callable[[str], str]:
+    """The readers of files that name none themselves, by their paths below a folder; empty: they name none.
+
+    They stand in the file ``READERS`` of the same folder, or else of the nearest one above. One that cannot be read
+    keeps the files from everybody.
+
+    Args:
+        root: The folder.
+        problems: Gets a line about each such file that cannot be read; None: it is an error.
+    """
+
+    @functools.cache
+    def of(folder: Path) -> str:
+        file = folder / READERS_FILE
+        try:
+            if file.is_file():
+                return readers_text(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, FormatError) as error:
+            if problems is None:
+                raise FormatError(f"cannot be read ({error}).", file) from error
+            problems.append(f"{file}: cannot be read ({error}); the files below its folder have no readers")
+            return NOBODY
+        return "" if folder == root or folder == folder.parent else of(folder.parent)
+
+    return lambda name: of((root / name).parent)
+
+
+def read_file(path: Path, name: str, problems: list[str] | None = None, readers: str = "") -> Iterator[Document]:
     """The documents of one file; arguments and errors as of :func:`read_documents`.
 
     Args:
         path: The file.
         name: Its path within the owner's folder.
         problems: As of :func:`read_documents`.
+        readers: Who may read documents that do not say it, as of :func:`~fedrank.texts.served.rights.readers_text`.
     """
     kind = path.suffix.lower()
     rows = READERS.get(kind, _read_lines)(path, name)
@@ -160,7 +196,8 @@ def read_file(path: Path, name: str, problems: list[str] | None = None) -> Itera
             return
         try:
             id, title, body, about = row()
-            document = document_of(id, title, body, {"path": name, "type": kind[1:], **about})
+            about = {"path": name, "type": kind[1:], **({"readers": readers} if readers else {}), **about}
+            document = document_of(id, title, body, about)
             _check(document, row, path)
             if problems is not None and "cut" in about:
                 problems.append(f"{name}: {about['cut']}")
@@ -242,7 +279,8 @@ def _of_markdown(raw: bytes) -> _Parts:
     title, body = _shown(fields.get("title")), text[front.end() :].strip()
     if not title:
         title, body = _split_title(body)
-    return title, body, _about(fields.get("author", fields.get("authors")), fields.get("date"))
+    about = _about(fields.get("author", fields.get("authors")), fields.get("date"))
+    return title, body, {**about, **_readers(fields.get("readers"))}
 
 
 def _of_html(raw: bytes | str) -> _Parts:
@@ -324,6 +362,11 @@ def _about(author: Any, date: Any) -> dict[str, str]:
     return {key: value[:200] for key, value in (("author", _shown(author)), ("date", day)) if value}
 
 
+def _readers(given: Any) -> dict[str, str]:
+    """The readers that a document names, if it names any."""
+    return {} if given is None else {"readers": readers_text(given)}
+
+
 def _shown(value: Any) -> str:
     """A value, or a list of values, in a line; nothing for what is nested, which may be without end in YAML."""
     if isinstance(value, list):
@@ -380,7 +423,8 @@ def _read_table(path: Path, name: str) -> Iterator[_Row]:
         body = next((known[key] for key in _TEXTS if key in known), "\n".join(f"{k}: {v}" for k, v in known.items()))
         given = next((known[key] for key in _IDS if known.get(key)), "") or id_of(f"{name}#{number}")
         title = next((known[key] for key in _TITLES if key in known), "")
-        return given, title, body, _about(known.get("author"), known.get("date"))
+        about = _about(known.get("author"), known.get("date"))
+        return given, title, body, {**about, **_readers(known.get("readers") or None)}
 
     for number, cells in enumerate(csv.DictReader(io.StringIO(text, newline=""), dialect=dialect), 1):
         yield functools.partial(row, number, cells)
@@ -400,7 +444,8 @@ def _read_lines(path: Path, name: str) -> Iterator[_Row]:
         if not (isinstance(id, str) and isinstance(title, str) and isinstance(body, str) and isinstance(about, dict)):
             raise FormatError('needs "id" and "text", both text, and "title" only as text.', path, number)
         known = _about(given.get("author"), given.get("date"))
-        return id, title, body, {**known, **{str(key): _shown(value)[:200] for key, value in about.items()}}
+        known |= {str(key): _shown(value)[:200] for key, value in about.items() if key != "readers"}
+        return id, title, body, {**known, **_readers(given.get("readers", about.get("readers")))}
 
     with path.open("rb") as lines:
         yield from (functools.partial(row, n, line) for n, line in enumerate(lines, 1) if line.strip())

@@ -21,9 +21,9 @@ import errno
 import functools
 import json
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -40,6 +40,7 @@ from fedrank.texts.served.encoder import Encoder
 from fedrank.texts.served.engines import Candidate, Engine
 from fedrank.texts.served.envelopes import Tickets, open_question, seal_answer
 from fedrank.texts.served.query import NO_CONDITIONS, Conditions, find_snippet
+from fedrank.texts.served.rights import OPEN, Asking, identify, may_read, readers_text
 from fedrank.texts.served.statistics import TermTable
 
 #: The numbers, in order: cosine of the query's and the document's vectors (0 without an encoder); share of the BM25
@@ -130,6 +131,18 @@ class OwnerSettings:
         "", "Encoder of texts, whose cosine is one of these numbers: all-minilm-l6-v2, or a folder; empty: none."
     )
     fetches_a_day: int = setting(500, "Documents that one asker fetches in a day.", low=0, high=10**9)
+    questions_a_person: int = setting(
+        200,
+        "Questions in a day of one person for whom a company signs, within those of the company.",
+        low=1,
+        high=10**9,
+    )
+    readers: str = setting(
+        "", "Askers, groups and people who may read documents that name no readers, with spaces; empty: all askers."
+    )
+    log_days: int = setting(
+        90, "Days for which it is kept who asked what and which documents were given; 0: it is not.", low=0, high=36_500
+    )
     languages: str = setting(
         "english",
         "Languages of the texts, with spaces between; those of the federation's file, where the owner has one.",
@@ -159,6 +172,8 @@ class OwnerSettings:
         return ", ".join(parts)
 
     def __post_init__(self) -> None:
+        if self.readers:
+            readers_text(self.readers)
         if self.engine and self.encoder:
             raise ConfigError("an existing index keeps no vectors of the encoder; leave one of them out.")
         if not 0 <= self.step <= LARGEST_STEP:
@@ -183,9 +198,44 @@ class OwnHit(NamedTuple):
     text: str = ""
 
 
-#: Whether the asker of this name with this token may ask a question of this kind, with this identity, of this day since
-#: 1970; a reason where not.
-Admission = Callable[[str, str, str, bytes, int], str]
+class Admitted(NamedTuple):
+    """An asker that may ask.
+
+    Attributes:
+        groups: Groups that the owner puts it into.
+        key: Public key by which it signs for its people; empty: it does not.
+    """
+
+    groups: tuple[str, ...] = ()
+    key: bytes = b""
+
+
+@runtime_checkable
+class Askers(Protocol):
+    """Who may ask an owner, and what was asked."""
+
+    def know(self, name: str, token: str) -> Admitted | None:
+        """The asker of this name with this token; None if there is none."""
+        ...
+
+    def count(self, name: str, kind: str, identity: bytes, day: int, person: str) -> str:
+        """Count a question, before it is answered; a reason where it is not to be, and then nothing is counted.
+
+        Args:
+            name: The asker.
+            kind: ``"search"`` or ``"fetch"``.
+            identity: What no other question has.
+            day: The day that it names, since 1970.
+            person: Its person, ``company/name``; empty: none.
+        """
+        ...
+
+    def note(self, name: str, kind: str, query: str, documents: Sequence[str]) -> None:
+        """Write down who was given which documents, by their ids, for which query."""
+        ...
+
+
+_Note = Callable[[str, Sequence[str]], None]
 
 
 class Owner:
@@ -195,7 +245,7 @@ class Owner:
         engine: The index.
         key: Private key that questions are sealed for.
         tickets: Makes tickets.
-        admit: Decides who may ask; see :data:`Admission`.
+        askers: Who may ask; None: no one, who does not call :meth:`search` itself.
         settings: What the owner gives.
         table: The federation's statistics; None: the owner's own, with which scores of owners do not compare.
         encoder: The encoder that the index keeps vectors of; None: it keeps none.
@@ -207,7 +257,7 @@ class Owner:
         engine: Engine,
         key: X25519PrivateKey,
         tickets: Tickets,
-        admit: Admission,
+        askers: Askers | None,
         settings: OwnerSettings,
         table: TermTable | None = None,
         encoder: Encoder | None = None,
@@ -215,7 +265,7 @@ class Owner:
     ):
         self.analyser = analyser or english()
         self.engine, self.settings, self.table, self.encoder = engine, settings, table, encoder
-        self._key, self._tickets, self._admit = key, tickets, admit
+        self._key, self._tickets, self._askers = key, tickets, askers
         # People look at the next page of a list, and many ask the same.
         self._vector = functools.lru_cache(_VECTORS)(self._encode)
 
@@ -244,13 +294,20 @@ class Owner:
             return _refuse("malformed", "A question has an asker, a token, and the kind search or fetch.")
         if not isinstance(day, int) or isinstance(day, bool):
             return _refuse("malformed", "A question has the day of its asker; ask with this version of fedrank.")
-        if why := self._admit(name, token, kind, identity, day):
+        askers = self._askers
+        if askers is None or (known := askers.know(name, token)) is None:
+            return _refuse("unauthorised", _REASONS["unauthorised"])
+        asking = identify(name, *known, body.get("person"), day, self.settings.readers.split())
+        person = asking.name if asking.name != name else ""
+        if why := askers.count(name, kind, identity, day, person):
             return _refuse(why, _REASONS[why])
         if body.get("analyser", self.analyser.fingerprint) != self.analyser.fingerprint:
             return _refuse("other-analyser", _REASONS["other-analyser"].format(", ".join(self.analyser.languages)))
-        return self._fetch(body, name) if kind == "fetch" else self._search(body, name)
+        # What leaves is written down before it does.
+        note = functools.partial(askers.note, asking.name, kind)
+        return self._fetch(body, asking, note) if kind == "fetch" else self._search(body, asking, note)
 
-    def _search(self, body: Mapping[str, Any], asker: str) -> dict[str, Json]:
+    def _search(self, body: Mapping[str, Any], asking: Asking, note: _Note) -> dict[str, Json]:
         words, most = body.get("words"), body.get("k")
         if not isinstance(most, int) or isinstance(most, bool) or not 1 <= most <= 1000:
             return _refuse("malformed", "k must be a number in 1..1000.")
@@ -267,10 +324,12 @@ class Owner:
         if not isinstance(features, bool) or not isinstance(query, str) or len(query) > LONGEST_QUERY:
             return _refuse("malformed", f"features is true or false, query a text of at most {LONGEST_QUERY} letters.")
         features = features and self.settings.features
-        hits = self.search(words, min(most, self.settings.most_hits), query if features else "", conditions)
+        most = min(most, self.settings.most_hits)
+        hits = self.search(words, most, query if features else "", conditions, asking.readers)
+        note(query or " ".join(words), [found.id for found in hits])
         given: list[Json] = []
         for place, found in enumerate(hits):
-            hit: dict[str, Json] = {"ticket": self._tickets.make(found.id, asker), "score": found.score}
+            hit: dict[str, Json] = {"ticket": self._tickets.make(found.id, asking.name), "score": found.score}
             if self.settings.reveals != "score":
                 hit["title"] = self._shown(found)
             if self.settings.fetch and place < shown:  # who may not have the text may not have a piece of it
@@ -289,7 +348,12 @@ class Owner:
         return answer
 
     def search(
-        self, words: list[str], most: int, query: str = "", conditions: Conditions = NO_CONDITIONS
+        self,
+        words: list[str],
+        most: int,
+        query: str = "",
+        conditions: Conditions = NO_CONDITIONS,
+        readers: Collection[str] = (OPEN,),
     ) -> list[OwnHit]:
         """The best documents that hold a word of the query, best first.
 
@@ -298,23 +362,25 @@ class Owner:
             most: Most documents.
             query: The query as it was typed, for the encoder; empty: no cosines.
             conditions: What the documents have to meet. They are looked for among the best few thousand.
+            readers: Only documents that one of these may read.
         """
         if not words:
             return []
-        table, n = self.table, len(self.engine)
+        table, n = self.table, self.engine.count_open()
         own = self.engine.frequencies(words)
-        statistics = _own_statistics(own, self.engine) if table is None else table.at(words, own, n)
+        statistics = _own_statistics(own, n, self.engine) if table is None else table.at(words, own, n)
         weights: dict[str, float] = {}
         for word, weight in zip(words, statistics.idf.max(axis=1).tolist(), strict=True):
             weights[word] = weights.get(word, 0.0) + max(weight, _LEAST)
         asked, judged = max(self.settings.candidates, most), dict[str, bool]()
         for _ in range(_ROUNDS + 1):  # passages of a few long documents, or ones that do not fit, may hide others
-            found = self.engine.candidates(weights, asked)
+            found = self.engine.candidates(weights, asked, readers)
             by_field = score_documents(words, [candidate.words for candidate in found], statistics)
             scores = by_field.sum(axis=1)
             best: list[int] = []  # of a document's passages the first
             seen: set[str] = set()
-            for place in np.argsort(-scores, kind="stable").tolist():
+            # The engine's own order knows of documents that others may read.
+            for place in sorted(range(len(found)), key=lambda place: (-scores[place], found[place].id)):
                 id = found[place].id
                 if id in seen or len(best) == most:
                     continue
@@ -367,17 +433,19 @@ class Owner:
         assert self.encoder is not None
         return self.encoder.encode([query])[0]
 
-    def _fetch(self, body: Mapping[str, Any], asker: str) -> dict[str, Json]:
+    def _fetch(self, body: Mapping[str, Any], asking: Asking, note: _Note) -> dict[str, Json]:
         ticket = body.get("ticket")
         if not self.settings.fetch:
             return _refuse("not-given", _REASONS["not-given"])
-        id = self._tickets.read(ticket, asker) if isinstance(ticket, str) else None
+        id = self._tickets.read(ticket, asking.name) if isinstance(ticket, str) else None
         if id is None:
             return _refuse("no-ticket", "This is no ticket of this owner for you, or it is older than a day.")
         found = self.engine.get(id)
-        if found is None:
+        if found is None or not may_read(found, asking.readers):  # its readers may be others than when it was found
             return _refuse("gone", "The owner has taken the document away.")
-        return {"document": {"title": found.title, "body": found.body, "about": dict(found.about)}}
+        note("", [id])
+        about = {name: value for name, value in found.about.items() if name != "readers"}
+        return {"document": {"title": found.title, "body": found.body, "about": about}}
 
 
 #: Why a question is refused.
@@ -417,7 +485,7 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _own_statistics(own: list[tuple[int, int]], engine: Engine) -> Statistics:
+def _own_statistics(own: list[tuple[int, int]], n: int, engine: Engine) -> Statistics:
     """Statistics of the owner alone, with which it searches until there are those of all."""
-    documents, frequency = max(len(engine), 1), np.asarray(own, np.float64).reshape(-1, 2)
+    documents, frequency = max(n, 1), np.asarray(own, np.float64).reshape(-1, 2)
     return Statistics(float(documents), frequency, frequency, engine.lengths() * documents)

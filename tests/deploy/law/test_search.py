@@ -245,16 +245,17 @@ def test_a_question_that_is_sent_again_counts_once_also_after_a_restart(tmp_path
 
 def test_what_was_asked_is_forgotten_when_its_day_is_no_longer_taken(tmp_path, monkeypatch):
     askers = Askers(tmp_path / "askers.db", {"search": 2, "fetch": 0})
-    token, now = askers.allow("anna"), [100 * 86400.0]
+    now = [100 * 86400.0]
+    askers.allow("anna")
     monkeypatch.setattr("fedrank.deploy.search.folder.time.time", lambda: now[0])
     said = []
     for day, identity, asked in ((0, b"a", 0), (0, b"a", 0), (1, b"a", 0), (1, b"b", 0), (1, b"c", 2), (1, b"d", 1),
                                  (2, b"c", 2), (2, b"b", 0), (3, b"c", 2), (4, b"c", 2)):  # fmt: skip
         now[0] = (100 + day) * 86400.0
-        said.append(askers.admit("anna", token, "search", identity, 100 + asked))
+        said.append(askers.count("anna", "search", identity, 100 + asked, ""))
     assert said == ["", "replayed", "replayed", "", "", "too-many", "replayed", "other-day", "replayed", "other-day"]
     assert askers._db.execute("SELECT count(*) FROM question").fetchone() == (1,)
-    assert askers.admit("anna", token, "search", b"e", 104) == ""
+    assert askers.count("anna", "search", b"e", 104, "") == ""
     assert sorted(row[0] for row in askers._db.execute("SELECT identity FROM question")) == [b"e"]
     askers.close()
 
@@ -426,7 +427,7 @@ def test_a_long_document_hides_no_others(tmp_path):
     engine = TantivyEngine(tmp_path / "index")
     long = "\n\n".join("wing " * 399 for _ in range(300))
     engine.add([Document("long", "", long), *(Document(f"d{n}", "", "a wing of an engine") for n in range(5))])
-    owner_ = Owner(engine, X25519PrivateKey.generate(), Tickets(bytes(32)), lambda *_: "", OwnerSettings())
+    owner_ = Owner(engine, X25519PrivateKey.generate(), Tickets(bytes(32)), None, OwnerSettings())
     assert {hit.id for hit in owner_.search(["wing"], 10)} == {"long", *(f"d{n}" for n in range(5))}
     engine.close()
 
@@ -441,7 +442,7 @@ def test_a_long_document_is_found_by_a_passage_and_given_whole(tmp_path):
     assert engine.frequencies(["wing", "word7", "word1999"]) == [(2, 1), (1, 0), (1, 0)]
     # line, wing, 2,000 numbers, 2,000 words; the rest are stop words
     assert sorted(len(set(words.body)) for words in engine.words()) == [1, 4002]
-    owner_ = Owner(engine, X25519PrivateKey.generate(), Tickets(bytes(32)), lambda *_: "", OwnerSettings())
+    owner_ = Owner(engine, X25519PrivateKey.generate(), Tickets(bytes(32)), None, OwnerSettings())
     assert [hit.id for hit in owner_.search(["word1999"], 10)] == ["long"]
     assert sorted(hit.id for hit in owner_.search(["wing"], 10)) == ["long", "short"]
     assert engine.remove(["long"]) == 1 and len(engine) == 1 and not engine.candidates({"word7": 1.0}, 10)

@@ -130,7 +130,7 @@ def test_an_owner_that_lies_about_cosines_is_named_and_does_not_lead(tmp_path, m
     cosines = {"north": [0.1 + 0.05 * n for n in range(8)], "south": [0.95 + 0.004 * n for n in range(8)]}
     real = Owner.search
 
-    def search(self, words, most, query=""):
+    def search(self, words, most, query="", *more):
         found = real(self, words, most)
         name = found[0].id[:-1]
         return [hit._replace(features=(cosines[name][n], 0.0)) for n, hit in enumerate(found)]

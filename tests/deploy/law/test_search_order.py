@@ -32,7 +32,7 @@ OF_SEARCH = replace(TERMS, n_features=NUMBERS)
 def test_without_an_encoder_the_order_is_that_of_the_scores(tmp_path):
     with search_world(tmp_path) as (asked, _, _):
         plain = asked.search("boundary layer of a wing")
-        same = Federation(replace(asked.file, ranking=RankingTerms()), (asked._name, asked._tokens))
+        same = Federation(replace(asked.file, ranking=RankingTerms()), (asked.asker, asked._tokens))
         found = same.search("boundary layer of a wing")
         assert [hit.title for hit in found.hits] == [hit.title for hit in plain.hits] and not found.left_out_cosines
         assert all(hit.features is None for hit in plain.hits) and all(hit.features for hit in found.hits)
@@ -43,7 +43,7 @@ def test_with_an_encoder_the_order_is_that_of_score_and_cosine(tmp_path):
     encoder = str(Path(__file__).parents[2] / "texts" / "oracle" / "kept" / "bert")
     with search_world(tmp_path, settings=OwnerSettings(encoder=encoder)) as (asked, _, _):
         for weight in (0.0, 2.0, 50.0):
-            federation = Federation(replace(asked.file, ranking=RankingTerms(weight)), (asked._name, asked._tokens))
+            federation = Federation(replace(asked.file, ranking=RankingTerms(weight)), (asked.asker, asked._tokens))
             hits = federation.search("boundary layer of a wing").hits
             assert len(hits) == 4 and len({hit.features[0] for hit in hits}) > 2
             most = max(hit.score for hit in hits)
@@ -53,7 +53,7 @@ def test_with_an_encoder_the_order_is_that_of_score_and_cosine(tmp_path):
 
 def test_owners_that_give_no_numbers_leave_the_scores(tmp_path):
     with search_world(tmp_path, settings=OwnerSettings(features=False)) as (asked, _, _):
-        ranked = Federation(replace(asked.file, ranking=RankingTerms()), (asked._name, asked._tokens))
+        ranked = Federation(replace(asked.file, ranking=RankingTerms()), (asked.asker, asked._tokens))
         scores = [hit.score for hit in ranked.search("boundary layer of a wing").hits]
         assert scores == sorted(scores, reverse=True)
 

@@ -32,7 +32,7 @@ def test_numbers_move_only_where_the_score_moves(tmp_path, step):
         others = [Document(str(n), "", " ".join(rng.choice(words, 30))) for n in range(40)]
         engine.add([Document("looked at", "swallows in spring", " ".join(sorted(there))), *others])
         settings = OwnerSettings(step=step)
-        owner = Owner(engine, X25519PrivateKey.generate(), Tickets(bytes(32)), lambda *_: "", settings)
+        owner = Owner(engine, X25519PrivateKey.generate(), Tickets(bytes(32)), None, settings)
 
         def seen(query):
             return next(hit for hit in owner.search(query, 50, "a query as it is typed") if hit.id == "looked at")

@@ -130,7 +130,7 @@ def test_an_index_finds_what_exhaustive_scoring_finds(tmp_path):
     assert engine.add(documents) == 120 == len(engine)
     cut = words_of(documents)
     settings = OwnerSettings(step=0.0, candidates=120)
-    owner = Owner(engine, X25519PrivateKey.generate(), Tickets(bytes(32)), lambda *_: "", settings)
+    owner = Owner(engine, X25519PrivateKey.generate(), Tickets(bytes(32)), None, settings)
     for _ in range(20):
         query = words_of([Document("", "", " ".join(random_words(rng, 6)))])[0].body
         if not query:

@@ -6,13 +6,14 @@ An engine finds; it does not decide. The candidates that it gives are scored aga
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32, Float64
 
 from fedrank.texts.served.documents import Document, Words
+from fedrank.texts.served.rights import OPEN
 
 
 class Candidate(NamedTuple):
@@ -64,17 +65,25 @@ class Engine(Protocol):
         """The document of this id; None if there is none."""
         ...
 
-    def candidates(self, weights: Mapping[str, float], most: int) -> list[Candidate]:
+    def candidates(
+        self, weights: Mapping[str, float], most: int, readers: Collection[str] = (OPEN,)
+    ) -> list[Candidate]:
         """Documents, or passages of them, that hold some of the words, the most promising ones.
 
         Args:
             weights: Word → how much it is worth, positive; an engine that cannot weigh words may ignore it.
             most: Largest number of documents.
+            readers: Only documents that one of these may read; an engine that knows no readers has documents that
+                name none, for which :data:`~fedrank.texts.served.rights.OPEN` stands.
         """
         ...
 
+    def count_open(self) -> int:
+        """Number of documents that name no readers."""
+        ...
+
     def frequencies(self, words: Sequence[str]) -> list[tuple[int, int]]:
-        """Number of documents whose body and whose title hold each word; an estimate does."""
+        """Number of documents that name no readers whose body and whose title hold each word; an estimate does."""
         ...
 
     def lengths(self) -> Float64[np.ndarray, " fields"]:

@@ -163,6 +163,10 @@ class ForeignEngine(abc.ABC):
     def __len__(self) -> int:
         return self._count.get()
 
+    def count_open(self) -> int:
+        """Number of documents: none names readers."""
+        return len(self)
+
     def add(self, documents: Iterable[Document]) -> int:
         """Refused, unless there are none; see :class:`~fedrank.texts.served.engines.Engine`."""
         if next(iter(documents), None) is None:

@@ -14,7 +14,7 @@ import math
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -27,6 +27,7 @@ from fedrank.texts.served.analyser import Analyser
 from fedrank.texts.served.documents import Document
 from fedrank.texts.served.engines import Candidate
 from fedrank.texts.served.engines.foreign import Columns, ForeignEngine, Place, document_of_row
+from fedrank.texts.served.rights import OPEN
 
 #: Most documents that an engine gives at once, unless it was set up otherwise (``index.max_result_window``).
 _WINDOW = 10_000
@@ -82,9 +83,11 @@ class OpenSearchEngine(ForeignEngine):
         found = self._ask("GET", f"/{self._index}/_doc/{quote(id, safe='')}", missing=True)
         return self._document(found) if found.get("found") else None
 
-    def candidates(self, weights: Mapping[str, float], most: int) -> list[Candidate]:
+    def candidates(
+        self, weights: Mapping[str, float], most: int, readers: Collection[str] = (OPEN,)
+    ) -> list[Candidate]:
         """The best documents by the engine's BM25, with each word's own weight divided out and the given one put in."""
-        if not weights:
+        if not weights or OPEN not in readers:
             return []
         clauses: list[Json] = []
         for (word, weight), held in zip(weights.items(), self.frequencies(list(weights)), strict=True):

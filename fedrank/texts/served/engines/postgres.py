@@ -14,7 +14,7 @@ as they come.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,6 +26,7 @@ from fedrank.texts.served.analyser import Analyser
 from fedrank.texts.served.documents import Document
 from fedrank.texts.served.engines import Candidate
 from fedrank.texts.served.engines.foreign import Columns, ForeignEngine, Place, document_of_row
+from fedrank.texts.served.rights import OPEN
 
 psycopg = OptionalModule("psycopg", "postgres", "An owner's documents in PostgreSQL")
 
@@ -75,9 +76,11 @@ class PostgresEngine(ForeignEngine):
         rows = self._ask("SELECT {id}, {title}, {body} FROM {table} WHERE {id}::text = %s LIMIT 1", (id,))
         return document_of_row(*rows[0]) if rows else None
 
-    def candidates(self, weights: Mapping[str, float], most: int) -> list[Candidate]:
+    def candidates(
+        self, weights: Mapping[str, float], most: int, readers: Collection[str] = (OPEN,)
+    ) -> list[Candidate]:
         """The best rows by ``ts_rank`` of each word in body and title, each word at its weight."""
-        if not weights:
+        if not weights or OPEN not in readers:
             return []
         sql, words = psycopg.sql, [_lexeme(word) for word in weights]
         # ts_rank of one word grows with its number and falls with the logarithm of the length (normalisation 1).

@@ -10,7 +10,7 @@ import json
 import logging
 import math
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from fedrank.texts.served.analyser import Analyser, english
 from fedrank.texts.served.documents import Document, Words, batches, document_of, index_fingerprint, passages_of
 from fedrank.texts.served.encoder import Encoder
 from fedrank.texts.served.engines import Candidate
+from fedrank.texts.served.rights import OPEN, readers_of
 
 _log = logging.getLogger("fedrank.owner")
 
@@ -36,7 +37,7 @@ _SEARCHED = ("body_words", "title_words")
 #: What stands before a word of the body and of the title among the words of a whole document.
 _MARKS = ("b", "t")
 #: Layout of the fields, which differs from that of other versions.
-_LAYOUT = "2"
+_LAYOUT = "3"
 
 
 class TantivyEngine:
@@ -55,6 +56,7 @@ class TantivyEngine:
     def __init__(self, folder: Path, encoder: Encoder | None = None, analyser: Analyser | None = None):
         self._folder, self._encoder, self._analyser = folder, encoder, analyser or english()
         self._count: int | None = None
+        self._restricted: bool | None = None
         self._lengths: Float64[np.ndarray, " fields"] | None = None
         made_by = " ".join((_LAYOUT, index_fingerprint(self._analyser), encoder.digest if encoder else "-"))
         path, former = folder / "analyser", folder.with_name(f"{folder.name}.former")
@@ -85,7 +87,7 @@ class TantivyEngine:
                 self._folder,
             )
         before = (former / "analyser").read_text().split() if (former / "analyser").exists() else []
-        keep = self._encoder is not None and before[::2] == made_by.split()[::2]  # the same layout and encoder
+        keep = self._encoder is not None and before[:1] in (["2"], ["3"]) and before[2:] == made_by.split()[2:]
         for batch in batches(_by_document(old)):
             vectors = (
                 [{"vector": [bytes(one.get_first("vector"))]} for parts in batch for one in parts] if keep else None
@@ -98,6 +100,13 @@ class TantivyEngine:
             first = self._query.term_query(self._schema, "first", "1", index_option="basic")
             self._count = int(self._searcher().search(first, 1).count or 0)
         return self._count
+
+    def count_open(self) -> int:
+        """Number of documents that name no readers."""
+        if not self._is_restricted():
+            return len(self)
+        first = self._query.term_query(self._schema, "first", "1", index_option="basic")
+        return self._count_matches(first)
 
     def add(self, documents: Iterable[Document]) -> int:
         """Add documents; see :class:`~fedrank.texts.served.engines.Engine`."""
@@ -134,6 +143,7 @@ class TantivyEngine:
                         body_words=[" ".join(body)],
                         title_words_length=[len(title)],
                         body_words_length=[len(body)],
+                        readers=readers_of(document),
                         **first,
                         **next(vectors),
                     )
@@ -154,7 +164,9 @@ class TantivyEngine:
         parts = [searcher.doc(address) for _, address in searcher.search(wanted, _MOST_PARTS, count=False).hits]
         return _document(parts) if parts else None
 
-    def candidates(self, weights: Mapping[str, float], most: int) -> list[Candidate]:
+    def candidates(
+        self, weights: Mapping[str, float], most: int, readers: Collection[str] = (OPEN,)
+    ) -> list[Candidate]:
         """The best passages by tantivy's BM25 of body and title, each word at its weight in place of tantivy's own."""
         searcher = self._searcher()
         clauses, term_query, boost = [], self._query.term_query, self._query.boost_query
@@ -167,19 +179,30 @@ class TantivyEngine:
                     clauses.append((should, boost(term, weight / own)))
         if not clauses:
             return []
-        hits = searcher.search(self._query.boolean_query(clauses), most, count=False).hits
+        wanted = self._query.boolean_query(clauses)
+        if self._is_restricted() or OPEN not in readers:
+            wanted = self._query.boolean_query([(tantivy.Occur.Must, wanted), (tantivy.Occur.Must, self._of(readers))])
+        hits = searcher.search(wanted, most, count=False).hits
         return [self._candidate(searcher.doc(address)) for _, address in hits]
 
     def frequencies(self, words: Sequence[str]) -> list[tuple[int, int]]:
-        """Number of documents whose body and whose title hold each word; removed documents count for a while."""
+        """Number of documents that name no readers whose body and whose title hold each word.
+
+        Where all are such, removed documents count for a while.
+        """
         frequency = self._searcher().doc_freq
+        if self._is_restricted():
+
+            def frequency(field: str, word: str) -> int:
+                return self._count_matches(self._query.term_query(self._schema, field, word, index_option="basic"))
+
         return [tuple(int(frequency("whole_words", mark + word)) for mark in _MARKS) for word in words]  # type: ignore[misc]
 
     def lengths(self) -> Float64[np.ndarray, " fields"]:
-        """Mean number of words of a passage's body and title; 1 without documents."""
+        """Mean number of words of body and title of a passage of documents that name no readers; 1 without any."""
         if self._lengths is None:
             wanted = {name: {"avg": {"field": f"{name}_length"}} for name in _SEARCHED}
-            found = self._searcher().aggregate(self._query.all_query(), wanted)
+            found = self._searcher().aggregate(self._of((OPEN,)), wanted)
             self._lengths = np.array([found[name]["value"] or 1.0 for name in _SEARCHED])
         return self._lengths
 
@@ -193,6 +216,23 @@ class TantivyEngine:
     def close(self) -> None:
         """End the writer; the folder can then be used by another process."""
         self._writer.wait_merging_threads()
+
+    def _of(self, readers: Collection[str]) -> Any:
+        """The query for passages that one of these may read; it adds nothing to scores."""
+        return self._query.const_score_query(self._query.term_set_query(self._schema, "readers", [*readers]), 0.0)
+
+    def _count_matches(self, query: Any) -> int:
+        """Number of passages of documents that name no readers for which a query holds."""
+        both = self._query.boolean_query([(tantivy.Occur.Must, self._of((OPEN,))), (tantivy.Occur.Must, query)])
+        return int(self._searcher().search(both, 1).count or 0)
+
+    def _is_restricted(self) -> bool:
+        """True if any document names readers."""
+        known = self._restricted
+        if known is None:
+            searcher = self._searcher()
+            known = self._restricted = int(searcher.search(self._of((OPEN,)), 1).count or 0) < searcher.num_docs
+        return known
 
     def _searcher(self) -> Any:
         return self._index.searcher()
@@ -224,7 +264,7 @@ class TantivyEngine:
         except (OSError, ValueError) as error:
             raise RunError(f"{self._folder}: the index cannot be written ({error}). Nothing was added.") from error
         finally:
-            self._count = self._lengths = None
+            self._count = self._lengths = self._restricted = None
 
 
 def _schema() -> Any:
@@ -232,6 +272,7 @@ def _schema() -> Any:
     builder = tantivy.SchemaBuilder()
     for name in ("id", "first"):
         builder.add_text_field(name, stored=name == "id", tokenizer_name="raw", index_option="basic")
+    builder.add_text_field("readers", tokenizer_name="raw", index_option="basic")
     builder.add_text_field("whole_words", tokenizer_name="whitespace", index_option="basic")
     for name in _SEARCHED:
         builder.add_text_field(name, stored=True, tokenizer_name="whitespace", index_option="freq")

@@ -81,7 +81,7 @@ def test_a_hub_and_a_fleet_learn_together(tmp_path):
     with sqlite3.connect(home.log) as db:
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         of_devices = {"device", "report", "member", "credential", "code", "admission"}
-        of_rounds = {"hub", "round", "judgement", "watch", "halt", "entry", "node", "sqlite_sequence"}
+        of_rounds = {"hub", "round", "judgement", "watch", "halt", "entry", "node", "rotation", "sqlite_sequence"}
         of_tokens = {"issuer", "purchase", "secret"}  # empty in a trial
         assert tables == of_devices | of_rounds | of_tokens | {"challenge", "state"}
         assert [row[1] for row in db.execute("PRAGMA table_info(report)")] == ["round", "device", "message"]

@@ -169,7 +169,7 @@ def test_a_new_hub_is_private_and_what_is_not_said_fits_the_number_of_devices(tm
         assert one.learning_rate == pytest.approx(0.4 / learning)
         assert one.round_seconds == one.deadline == pytest.approx(1.5 * 86_400 * one.interactions / searches)
         assert learning * (one.interactions - 1) <= 365 * searches / 1.5  # a year, but for whole searches
-    assert read["default"] == HubSettings(n_features=5, log=read["default"].log)
+    assert read["default"] == HubSettings(n_features=5, log=read["default"].log, operator=read["default"].operator)
 
 
 @pytest.mark.parametrize("life", [1, 2, 5])

@@ -185,7 +185,7 @@ class Askers:
             self._write("INSERT INTO asked VALUES (?, ?, ?, ?, ?)", row)
 
     def asked(self, name: str = "", since: int = 0) -> Iterator[dict[str, Any]]:
-        """What was asked, oldest first: ``at`` (seconds since 1970), ``name``, ``kind``, ``query``, ``given``.
+        """Questions of askers, oldest first: ``at`` (seconds since 1970), ``name``, ``kind``, ``query``, ``given``.
 
         Args:
             name: Only of this asker, its people included, or of this person; empty: of all.

@@ -74,7 +74,7 @@ class PortalApp(HttpApp):
         self._federation, self._key = federation, key
         self._headers = tuple(name.lower().encode() for name in headers)
         self._threads = ThreadPoolExecutor(_THREADS, "fedrank-portal")
-        self._answers: OrderedDict[tuple[str, str], Answer] = OrderedDict()  # by person, and a name of its own
+        self._answers: OrderedDict[tuple[str, str], Answer] = OrderedDict()  # by person, and a random name
         routes = {
             "/v1/search": Route("search", ("POST",), None, self._search),
             "/v1/fetch": Route("fetch", ("POST",), None, self._fetch),
@@ -99,7 +99,7 @@ class PortalApp(HttpApp):
         return await asyncio.get_running_loop().run_in_executor(self._threads, act)
 
     def _person(self, request: HttpRequest) -> tuple[str, Mapping[str, Json] | None]:
-        """Who asks, and the company's word for it.
+        """The person who asks, and the company's word for it.
 
         Raises:
             ConfigError: The proxy does not say who asks, or with a name that cannot be used.

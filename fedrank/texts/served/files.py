@@ -35,7 +35,7 @@ from typing import Any
 from fedrank.core.errors import FormatError, MissingDataError, MissingExtraError
 from fedrank.core.optional import OptionalModule
 from fedrank.texts.served.documents import LONGEST_ID, Document, document_of
-from fedrank.texts.served.rights import NOBODY, readers_text
+from fedrank.texts.served.rights import CLOSED, readers_text
 
 bs4 = OptionalModule("bs4", "documents", "Text of HTML")
 charset_normalizer = OptionalModule("charset_normalizer", "documents", "Text that is not in UTF-8")
@@ -152,7 +152,7 @@ def readers_below(root: Path, problems: list[str] | None) -> Callable[[str], str
     """The readers of files that name none themselves, by their paths below a folder; empty: they name none.
 
     They stand in the file ``READERS`` of the same folder, or else of the nearest one above. One that cannot be read
-    keeps the files from everybody.
+    keeps the files from all.
 
     Args:
         root: The folder.
@@ -169,7 +169,7 @@ def readers_below(root: Path, problems: list[str] | None) -> Callable[[str], str
             if problems is None:
                 raise FormatError(f"cannot be read ({error}).", file) from error
             problems.append(f"{file}: cannot be read ({error}); the files below its folder have no readers")
-            return NOBODY
+            return CLOSED
         return "" if folder == root or folder == folder.parent else of(folder.parent)
 
     return lambda name: of((root / name).parent)

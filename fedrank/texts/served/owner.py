@@ -212,7 +212,7 @@ class Admitted(NamedTuple):
 
 @runtime_checkable
 class Askers(Protocol):
-    """Who may ask an owner, and what was asked."""
+    """List of who may ask an owner, and record of what was asked."""
 
     def know(self, name: str, token: str) -> Admitted | None:
         """The asker of this name with this token; None if there is none."""

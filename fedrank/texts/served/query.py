@@ -43,7 +43,7 @@ _PART = re.compile(
 
 @dataclass(frozen=True)
 class Conditions:
-    """What documents have to meet beside holding words of the query.
+    """Conditions that documents have to meet beside holding words of the query.
 
     Attributes:
         phrases: Texts whose words stand one after the other in title or text.
@@ -65,7 +65,7 @@ class Conditions:
 
     @classmethod
     def from_json(cls, given: Any) -> Conditions:
-        """The inverse, of a question that anybody may have sent.
+        """The inverse, of a question that may come from a stranger.
 
         Raises:
             WireError: It is none, or larger than any.
@@ -160,11 +160,11 @@ def find_snippet(text: str, words: Sequence[str], analyser: Analyser) -> Snippet
     text = " ".join(text.split())
     places, width = analyser.find(text, words), SNIPPET - _BEFORE
     best, most, first, within = 0, 0, 0, Counter[str]()
-    for _, end, word in places:
+    for place, (_, end, word) in enumerate(places):
         within[word] += 1
-        while end > places[first][0] + width:
+        while first < place and end > places[first][0] + width:
             within[places[first][2]] -= 1
-            within += Counter()  # forgets those that are there no more
+            within += Counter()  # forgets words that the window has left
             first += 1
         if len(within) > most:
             best, most = first, len(within)

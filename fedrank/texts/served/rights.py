@@ -1,4 +1,4 @@
-"""Who may read a document, and who asks.
+"""Rights to read documents, and the identity of who asks.
 
 A document names its *readers*: askers, groups that the owner puts askers into, and people and groups of a company that
 signs for its people, ``company/name``. One that names none may be read by every asker, or by those that the owner's
@@ -24,8 +24,8 @@ from fedrank.core.errors import ConfigError, FormatError, WireError
 from fedrank.core.trees import Json
 from fedrank.texts.served.documents import Document
 
-#: Stands for whoever may ask; and for no one, where a document's readers are said and are none.
-OPEN, NOBODY = "*", "!"
+#: Reader that every asker is; and one that none is, of a document whose readers are said and are none.
+OPEN, CLOSED = "*", "!"
 #: Most characters of all readers of a document, and groups of a person.
 _LONGEST, _MOST_GROUPS = 4000, 64
 _NAME = re.compile(r"[\w.@-]{1,64}", re.ASCII)
@@ -50,7 +50,7 @@ def check_names(*names: str) -> None:
 
 
 def readers_text(given: Any) -> str:
-    """Readers as they are kept, names with spaces between; of none it is :data:`NOBODY`.
+    """Readers as they are kept, names with spaces between; of none it is :data:`CLOSED`.
 
     Args:
         given: A text with spaces or commas between the names, or a list of names.
@@ -63,8 +63,8 @@ def readers_text(given: Any) -> str:
         raise FormatError(f"readers must be names with spaces between, or a list of names, got {given!r:.60}.")
     if OPEN in names:
         return ""
-    wrong = next((name for name in names if name != NOBODY and not _READER.fullmatch(name)), None)
-    text = " ".join(dict.fromkeys(names)) or NOBODY
+    wrong = next((name for name in names if name != CLOSED and not _READER.fullmatch(name)), None)
+    text = " ".join(dict.fromkeys(names)) or CLOSED
     if wrong is not None or len(text) > _LONGEST:
         what = f"a reader's name has letters, digits and . _ - @, got {wrong!r:.70}" if wrong else "there are too many"
         raise FormatError(f"readers: {what}.")
@@ -110,7 +110,7 @@ def key_of_text(text: str) -> bytes:
 
 
 class Asking(NamedTuple):
-    """Who asks.
+    """Identity of who asks.
 
     Attributes:
         name: The asker, or ``company/person``: what questions are counted and tickets are made for.
@@ -124,7 +124,7 @@ class Asking(NamedTuple):
 def identify(
     asker: str, groups: Iterable[str], key: bytes, given: Any, day: int, default: Collection[str] = ()
 ) -> Asking:
-    """Who asks.
+    """The identity of who asks.
 
     Args:
         asker: The asker whose token was shown.

@@ -20,7 +20,7 @@ from fedrank.texts.served.engines.tantivy import TantivyEngine
 from fedrank.texts.served.files import read_documents
 from fedrank.texts.served.owner import OwnerSettings
 from fedrank.texts.served.rights import (
-    NOBODY,
+    CLOSED,
     OPEN,
     identify,
     key_of_text,
@@ -217,8 +217,8 @@ def test_the_owner_knows_who_was_given_what_for_as_long_as_it_says(tmp_path, mon
     [
         ("anna, bert", "anna bert"),
         (["acme/heads", "anna", "anna"], "acme/heads anna"),
-        ([], NOBODY),
-        ("", NOBODY),
+        ([], CLOSED),
+        ("", CLOSED),
         ("anna *", ""),
     ],
 )
@@ -256,7 +256,7 @@ def test_files_name_their_readers_or_their_folder_does(tmp_path):
     (root / "board" / "READERS").write_bytes(b"\xff\xfe board!")
     problems = []
     kept = {one.id: one.about.get("readers", "") for one in read_documents(root, problems)}
-    assert kept["board/minutes/c.txt"] == NOBODY and any("READERS" in line for line in problems)
+    assert kept["board/minutes/c.txt"] == CLOSED and any("READERS" in line for line in problems)
 
 
 def test_an_index_follows_who_may_read(tmp_path):

@@ -125,6 +125,8 @@ def test_snippets_mark_words_as_they_are_written():
     for query, marked in (("Straße", {"STRASSEN"}), ("naive", {"naïve"}), ("检索系统", {"检索系统"}), ("c++", {"C++"})):
         found = find_snippet(text, german.cut_query(query), german)
         assert {found.text[start:end] for start, end in found.marks} == marked, query
+    long = find_snippet("x'" * 200, ["x"], english())  # one run, longer than a snippet
+    assert len(long.text) == SNIPPET and long.marks == ()
     assert find_snippet("", ["x"], german) == ("", ()) == find_snippet(" \n", [], german)
 
 

@@ -263,7 +263,7 @@ def check_of(terms: dict, best: bytes, sums: list[int], noise: list[int]) -> byt
     return {0x22: b"\x26", 0x25: b"\x27"}[report[0]] + report[1:]
 
 
-def one_round(terms_json: str, request: bytes, search, most_epsilon: float = 4.0) -> tuple[int, bytes] | None:
+def one_round(terms_json: str, request: bytes, search, most_epsilon: float = 1.0) -> tuple[int, bytes] | None:
     """All of a round: its number and its report, to be kept and sent; None if the terms promise too little.
 
     ``search()`` gives the features of the next search's documents, and a function that is told the order to show and

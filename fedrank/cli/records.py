@@ -17,7 +17,6 @@ from fedrank.cli.terminal import table as drawn
 from fedrank.core.errors import ConfigError, DataError, RunError, UnknownNameError
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.words import printable
-from fedrank.privacy.caps import LIFETIME_EPSILON
 
 
 def send(
@@ -28,7 +27,7 @@ def send(
     out: Path,
     of: str = "",
     delta: float = DELTA,
-    limit: float = LIFETIME_EPSILON,
+    limit: float = 8.0,
     book: Path | None = None,
     public: Annotated[Public, cyclopts.Parameter(name="*")] = Public(),
     meaning: Annotated[LabelledColumns, cyclopts.Parameter(name="*")] = LabelledColumns(),

@@ -1,15 +1,15 @@
 """Largest ε, in nats, that a person's device agrees to where its app, or those who run a node, say nothing.
 
-The messages of a device add up over all its rounds and hubs. Eight is the largest sum for which the project states what
-learning costs (one, four and eight); the factor by which it bounds what anybody can tell of a person, e⁸, is large, and
-an app that can do with less should say so.
+They are what a hub asks for where nothing is said (:mod:`fedrank.deploy.hub.settings`): one message of ε = 1 in a
+device's life. The messages of a device add up over all its rounds and hubs, so a second hub, or a hub that wants more,
+is for the app to allow.
 """
 
 from __future__ import annotations
 
 #: Largest ε of one search.
-MOST_SEARCH_EPSILON = 4.0
+MOST_SEARCH_EPSILON = 1.0
 #: Largest ε of one message, or of one round.
-MOST_EPSILON = 4.0
+MOST_EPSILON = 1.0
 #: Largest ε of all messages, or of a run as a whole.
-LIFETIME_EPSILON = 8.0
+LIFETIME_EPSILON = 1.0

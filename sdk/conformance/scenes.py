@@ -356,9 +356,9 @@ def refusal_of(status: int, reason: str, **headers: str) -> tuple[int, dict[str,
     return status, headers, json.dumps({"error": reason, "detail": ""}).encode()
 
 
-#: One search a message, ε = 1.
+#: One search a message, ε = 0.05, so that many messages fit into a life of 1.
 TERMS = Terms(
-    hub=HUB, n_features=FEATURES, interactions=1, mechanism="piecewise", p=1.0, epsilon=1.0, inside=1, outside=2,
+    hub=HUB, n_features=FEATURES, interactions=1, mechanism="piecewise", p=1.0, epsilon=0.05, inside=1, outside=2,
     interleaved=True,
 )  # fmt: skip
 #: Has the client act for a number of seconds; gives what it printed last: the order of the documents that it showed.
@@ -425,7 +425,7 @@ def _unknown_token(hub: ScriptedHub, act: Act) -> Iterator[str]:
 
 def _changed_terms(hub: ScriptedHub, act: Act) -> Iterator[str]:
     def change() -> None:
-        hub.terms = {**hub.terms, "epsilon": 2.0, "hub": "f" * 32}
+        hub.terms = {**hub.terms, "epsilon": 0.1, "hub": "f" * 32}
         hub.tokens.clear()
 
     threading.Timer(1.5, change).start()
@@ -453,18 +453,18 @@ def _changed_key(hub: ScriptedHub, act: Act) -> Iterator[str]:
 
 
 def _weak_terms(hub: ScriptedHub, act: Act) -> Iterator[str]:
-    hub.terms = {**hub.terms, "epsilon": 5.0}
+    hub.terms = {**hub.terms, "epsilon": 1.5}
     act(_SHORT)
     if hub.of("POST /v1/report"):
-        yield "it reported with ε = 5 of a message, where its app allows 4"
+        yield "it reported with ε = 1.5 of a message, where its app allows 1"
 
 
 def _life(hub: ScriptedHub, act: Act) -> Iterator[str]:
-    hub.terms = {**hub.terms, "epsilon": 3.0}
+    hub.terms = {**hub.terms, "epsilon": 0.4}
     act(_SHORT)
     act(_SHORT)  # another start
     if len(hub.reports) != 2:
-        yield f"of messages with ε = 3 two fit into a life of 8; it sent {len(hub.reports)}"
+        yield f"of messages with ε = 0.4 two fit into a life of 1; it sent {len(hub.reports)}"
 
 
 def _participations(hub: ScriptedHub, act: Act) -> Iterator[str]:

@@ -101,8 +101,8 @@ def test_titles_and_texts_of_documents_hold_nothing_to_obey(tmp_path, capsys):
         capsys.readouterr()
         assert call(words) == 0
         said = capsys.readouterr().out
-        assert harmless(said) and said.count(r"\x1b[2J") == 3
-        assert len(said.split("\n\n")[0].splitlines()) == 1  # one hit, one line
+        assert harmless(said) and said.count(r"\x1b[2J") == 4
+        assert len(said.split("\n\n")[0].splitlines()) == 2  # one hit, a line, and one for the piece of its text
         assert call([*words, "--json"]) == 0
         said = capsys.readouterr().out
         assert harmless(said) and json.loads(said)["hits"][0]["title"] == " ".join(wing.split())

@@ -26,12 +26,18 @@ def chromium():
 
 
 class Tab:
-    """A tab of a browser that was started for it; leave it as a context manager."""
+    """A tab of a browser that was started for it; leave it as a context manager.
 
-    def __init__(self, profile: Path):
+    Args:
+        profile: Folder of the browser's profile.
+        extensions: Unpacked extensions may be loaded by ``Extensions.loadUnpacked``.
+    """
+
+    def __init__(self, profile: Path, extensions: bool = False):
         requests, answers = os.pipe(), os.pipe()
         flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
-        flags += ["--no-first-run", "--disable-extensions", "--disable-background-networking", "--disable-sync"]
+        flags += ["--no-first-run", "--disable-background-networking", "--disable-sync"]
+        flags += ["--enable-unsafe-extension-debugging" if extensions else "--disable-extensions"]
         command = [str(chromium()), *flags, f"--user-data-dir={profile}", "--remote-debugging-pipe", "about:blank"]
 
         def attach():  # the browser reads its descriptor 3 and writes its descriptor 4
@@ -47,9 +53,13 @@ class Tab:
         self.out, self.incoming, self.buffer = requests[1], answers[0], b""
         self.numbers, self.events, self.session = itertools.count(1), [], None
         target = next(one for one in self.call("Target.getTargets")["targetInfos"] if one["type"] == "page")
-        attached = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
-        self.session = attached["sessionId"]
+        self.session = self.attach(target["targetId"])
         self.call("Page.enable")
+
+    def attach(self, target: str) -> str:
+        """The session of another tab or worker: as :attr:`session`, commands go there."""
+        self.session = None
+        return self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
 
     def __enter__(self):
         return self

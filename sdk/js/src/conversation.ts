@@ -153,7 +153,7 @@ export class Conversation {
   async #enrol(): Promise<Synced | Refusal | null> {
     const { memory } = this;
     // Where this cannot be written, no token is asked for.
-    await memory.load((kept) => Object.assign(kept, { url: memory.url }));
+    await memory.load();
     if (memory.token !== null || memory.out) return null;
     const given = await this.hub.enrol(this.enrolment);
     if (given instanceof Refusal) {
@@ -258,7 +258,6 @@ export class Conversation {
         if (kept.token !== token || memory.out) return null;
         const shown = this.#purse ? this.#purse.shown(kept, message.round) : token;
         const may = shown && k.sending(kept, number, memory.limit, Date.now());
-        memory.spent = k.spent(kept);
         return may ? shown : null;
       });
       if (!shown) continue;

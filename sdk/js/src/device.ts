@@ -26,11 +26,11 @@ import { osWords, type Words } from "./words.js";
 
 /** Settings of a device that have a default. */
 export interface Options {
-  /** Largest ε of one message that this app allows; the device is silent where the terms give more. Default 4. */
+  /** Largest ε of one message that this app allows; the device is silent where the terms give more. Default 1. */
   mostEpsilon?: number;
-  /** The same of one search. Default 4. */
+  /** The same of one search. Default 1. */
   mostSearchEpsilon?: number;
-  /** Largest sum of the ε of all messages that ever leave; `Infinity`: no limit. Default 8. */
+  /** Largest sum of the ε of all messages that ever leave; `Infinity`: no limit. Default 1. */
   lifetimeEpsilon?: number;
   /** Longest time of a request, in seconds. Default 10. */
   timeout?: number;
@@ -51,6 +51,8 @@ export interface Options {
   attest?: Attest;
   /** Where to keep what must last. Default: an IndexedDB database; where there is no IndexedDB, memory. */
   store?: Store;
+  /** Ask the browser to keep the store when space is short; some ask their user. Default true. */
+  persist?: boolean;
   /** Gets a line about what goes wrong. Default: a warning on the console. */
   log?: (message: string) => void;
   /** Source of random words, for tests only; by default the browser's cryptographic generator. */
@@ -87,7 +89,7 @@ export class Device {
    * @throws ConfigError A setting that can never work. Nothing else is thrown, here or later.
    */
   constructor(hub: string, enrolment: string, options: Options = {}) {
-    const { mostEpsilon = 4, mostSearchEpsilon = 4, lifetimeEpsilon = 8, timeout = 10, patience = 60 } = options;
+    const { mostEpsilon = 1, mostSearchEpsilon = 1, lifetimeEpsilon = 1, timeout = 10, patience = 60 } = options;
     const limits = { mostEpsilon, mostSearchEpsilon, lifetimeEpsilon };
     for (const [name, number] of Object.entries({ ...limits, timeout, patience })) {
       if (typeof number !== "number" || !(number >= 0)) {
@@ -104,6 +106,7 @@ export class Device {
     this.#conversation = new Conversation(this.#memory, client, enrolment, patience, trustOf(options.witnesses, options.quorum));
     this.ready = this.#safelyLater("open", undefined, async () => {
       await this.#memory.open();
+      if (options.persist !== false && !this.#memory.out) this.#memory.store.persist?.();
       this.#conversation.backoff = new Backoff(await this.#memory.change((kept) => kept.backoff));
     });
   }
@@ -276,7 +279,8 @@ export class Device {
       await this.ready;
       const memory = this.#memory;
       const kept = await memory.change((kept) => kept);
-      return shown.privacy(memory, kept, k.spent(kept), memory.terms && epsilons(memory.terms));
+      const persisted = (await memory.store.persisted?.().catch(() => false)) ?? false;
+      return { ...shown.privacy(memory, kept, k.spent(kept), memory.terms && epsilons(memory.terms)), persisted };
     });
   }
 

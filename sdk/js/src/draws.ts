@@ -4,11 +4,13 @@
  */
 
 import type { Refusal } from "./connection.js";
-import type { Bytes } from "./oblivious/bytes.js";
+import { type Bytes, concat, text } from "./oblivious/bytes.js";
+import { hmac } from "./oblivious/encapsulation.js";
+import { sha256 } from "./oblivious/tokens.js";
 import type { Terms } from "./terms.js";
 
-const utf8 = (text: string) => new TextEncoder().encode(text);
-const sha = async (bytes: Bytes): Promise<Bytes> => new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+/** The first four bytes as a number, little-endian. */
+const numberIn = (bytes: Bytes) => new DataView(bytes.buffer).getUint32(0, true);
 
 /** What decides: a key that belongs to the token which is shown, and what was not known when the device got it. */
 export interface Draw {
@@ -18,15 +20,12 @@ export interface Draw {
 
 /** What decides on a device that shows its own token, in a model's round. */
 export async function ownDraw(token: string, model: Bytes): Promise<Draw> {
-  return { key: await sha(utf8(token)), beacon: await sha(model) };
+  return { key: await sha256(text(token)), beacon: await sha256(model) };
 }
 
 /** The word of a draw: the first four bytes of the HMAC of purpose and beacon, little-endian. */
 export async function word({ key, beacon }: Draw, purpose: string): Promise<number> {
-  const hmac = { name: "HMAC", hash: "SHA-256" };
-  const made = await crypto.subtle.importKey("raw", key, hmac, false, ["sign"]);
-  const message = new Uint8Array([...utf8(purpose), ...beacon]);
-  return new DataView(await crypto.subtle.sign("HMAC", made, message)).getUint32(0, true);
+  return numberIn(await hmac(key, concat(text(purpose), beacon)));
 }
 
 /** What a device does in a round. */
@@ -63,7 +62,7 @@ export async function partIn(
     } else {
       const best = given[0]!;
       if (best.slice(5).some((byte, i) => byte !== model[5 + i])) {
-        return [new DataView((await sha(best.slice(5))).buffer).getUint32(0, true), best];
+        return [numberIn(await sha256(best.slice(5))), best];
       }
     }
   }

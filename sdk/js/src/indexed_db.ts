@@ -1,6 +1,6 @@
 /** A store in IndexedDB, which outlives the page. */
 
-import { type Kept, nothing } from "./kept.js";
+import { type Kept, type Life, nothing, spent } from "./kept.js";
 import type { Store } from "./store.js";
 
 const TABLE = "device";
@@ -26,26 +26,36 @@ async function soon<T>(promise: Promise<T>, stop: () => void = () => {}): Promis
  */
 export class IndexedDbStore implements Store {
   readonly lasting = true;
-  #db: Promise<IDBDatabase>;
+  #db: Promise<IDBDatabase> | null = null;
 
   /** @param name Of the database. */
-  constructor(private readonly name = "fedrank-device") {
-    this.#db = new Promise((resolve, reject) => {
-      const request = indexedDB.open(name, 1);
+  constructor(private readonly name = "fedrank-device") {}
+
+  #open(): Promise<IDBDatabase> {
+    return new Promise((resolve, reject) => {
+      const request = indexedDB.open(this.name, 1);
       request.onupgradeneeded = () => request.result.createObjectStore(TABLE);
       request.onsuccess = () => {
         const db = request.result;
-        db.onversionchange = () => db.close(); // a page that deletes the database must not wait for this one
+        // Whoever deletes the database must not wait for this page; the next change makes a new one.
+        db.onversionchange = db.onclose = () => this.close();
         resolve(db);
       };
       request.onerror = () => reject(request.error);
-      request.onblocked = () => reject(new Error("blocked"));
     });
-    this.#db.catch(() => {}); // each change tells
   }
 
   async change<T>(step: (kept: Kept) => T): Promise<T> {
-    const db = await soon(this.#db);
+    try {
+      return await this.#change(step);
+    } catch (error) {
+      this.close(); // the next change opens it anew
+      throw error;
+    }
+  }
+
+  async #change<T>(step: (kept: Kept) => T): Promise<T> {
+    const db = await soon((this.#db ??= this.#open()));
     // Strict: a message that leaves after this must be in the ledger even if the power fails now.
     const transaction = db.transaction(TABLE, "readwrite", { durability: "strict" });
     const written = new Promise<T>((resolve, reject) => {
@@ -55,9 +65,10 @@ export class IndexedDbStore implements Store {
       let failure: unknown;
       request.onsuccess = () => {
         try {
-          const kept: Kept = { ...nothing(), ...request.result };
+          const kept: Kept = { ...nothing(), ...(request.result ?? this.#life()) };
           result = step(kept);
           table.put(kept, KEY);
+          this.#keepLife({ erased: spent(kept), out: kept.out });
         } catch (error) {
           failure = error;
           transaction.abort();
@@ -81,7 +92,38 @@ export class IndexedDbStore implements Store {
     return locks.request(this.name, { ifAvailable: true }, async (lock) => (lock ? act() : undefined));
   }
 
+  persist(): void {
+    navigator.storage?.persist?.().catch(() => {});
+  }
+
+  async persisted(): Promise<boolean> {
+    return (await navigator.storage?.persisted?.()) ?? false;
+  }
+
+  /**
+   * What is known of the life of a record that is gone. Pages have it in localStorage too, which some browsers keep
+   * when they delete databases that are damaged or take too much space; workers have none.
+   */
+  #life(): Life | null {
+    try {
+      const [erased, out] = localStorage[this.name].split(" ");
+      return { erased: Number(erased), out: out === "true" };
+    } catch {
+      return null;
+    }
+  }
+
+  /** Before the record is written, as a sum that is too large does no harm. */
+  #keepLife({ erased, out }: Life): void {
+    try {
+      if (erased || out || localStorage[this.name]) localStorage[this.name] = `${erased} ${out}`;
+    } catch {
+      // there is no localStorage
+    }
+  }
+
   close(): void {
-    this.#db.then((db) => db.close()).catch(() => {});
+    this.#db?.then((db) => db.close()).catch(() => {});
+    this.#db = null;
   }
 }

@@ -98,7 +98,7 @@ export interface Kept {
   /** The user has opted out. */
   out: boolean;
   backoff: readonly number[] | null;
-  /** Sum of the ε of messages that were erased. */
+  /** Sum of the ε of messages that were erased, or that were sent before the record was deleted. */
   erased: number;
   lostInteractions: number;
   lostMessages: number;
@@ -111,7 +111,12 @@ export interface Kept {
   putBack?: Record<string, (readonly [number, string, string])[]>;
   /** Tokens that are bought or spent. */
   purse?: KeptPurse;
+  /** When this record was begun, in milliseconds since 1970; none where an earlier version began it. */
+  since?: number;
 }
+
+/** What must outlive even the record. */
+export type Life = Pick<Kept, "erased" | "out">;
 
 /** What a new device keeps. */
 export function nothing(): Kept {
@@ -199,9 +204,9 @@ export function forgetHub(kept: Kept): void {
 
 /** Forget everything except the sum of the ε that was spent. */
 export function erase(kept: Kept): void {
-  const erased = spent(kept);
+  const [erased, { since }] = [spent(kept), kept];
   for (const name in kept) delete kept[name as keyof Kept];
-  Object.assign(kept, nothing(), { erased });
+  Object.assign(kept, nothing(), { erased, since });
 }
 
 /** Keep that the user opted out, and discard messages that have not left; `lost` as for discard. */

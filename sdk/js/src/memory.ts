@@ -28,6 +28,7 @@ export class Memory {
   unreadable = false;
   /** Sum of the ε of all messages that left. */
   spent = 0;
+  #opened = false;
   #writing = 0;
   #last: Promise<unknown> = Promise.resolve();
   #said = new Set<string>();
@@ -49,9 +50,22 @@ export class Memory {
     this.log(message);
   }
 
-  /** One transaction of the store. */
-  change<T>(step: (kept: k.Kept) => T): Promise<T> {
-    return this.store.change(step);
+  /**
+   * One transaction of the store. Where the record was deleted, what is known of the life before goes on: what was
+   * spent and that the user opted out, from memory or from what the store has beside the record.
+   */
+  async change<T>(step: (kept: k.Kept) => T): Promise<T> {
+    return this.store.change((kept) => {
+      if (kept.url === null) {
+        const { spent, out, url } = this;
+        if (this.#opened) Object.assign(kept, { erased: spent, out });
+        if (this.#opened || kept.erased || kept.out) this.complain("what was kept is gone; the ε that was spent still counts");
+        Object.assign(kept, { url, since: Date.now() });
+      }
+      const result = step(kept);
+      this.spent = k.spent(kept);
+      return result;
+    });
   }
 
   /** Keep these values. */
@@ -70,13 +84,15 @@ export class Memory {
       this.store = new MemoryStore();
       await this.load();
     }
+    this.#opened = true;
   }
 
   /** Read the state; a step before that, in the same transaction, may change what is kept. */
   async load(step: (kept: k.Kept) => void = () => {}): Promise<void> {
     let damage = "";
     const [kept, terms, model] = await this.change((kept): [k.Kept, Terms | null, Model | null] => {
-      if (kept.url !== null && kept.url !== this.url) k.forgetHub(kept); // a token never goes to another hub
+      if (kept.url !== this.url) k.forgetHub(kept); // a token never goes to another hub
+      kept.url = this.url;
       step(kept);
       try {
         const terms = kept.terms && termsOf(kept.terms);
@@ -101,7 +117,6 @@ export class Memory {
   /** Rank with this model from now on. */
   use(kept: k.Kept, model: Model | null): void {
     this.over = kept.over;
-    this.spent = k.spent(kept);
     if (!this.terms || !model) {
       this.round = null;
       return;

@@ -8,6 +8,8 @@ import type { changes, epsilons, Limits, Terms } from "./terms.js";
 
 const NONE_YET = "sent, no answer yet";
 
+const timeOf = (milliseconds?: number | null) => (milliseconds ? new Date(milliseconds).toISOString() : null);
+
 /** One message that left the device, or may have left. */
 export interface LedgerRow {
   /** Time of the first attempt by the device's clock: UTC, ISO 8601. */
@@ -52,7 +54,7 @@ export function ledger(kept: Kept): LedgerRow[] {
   return kept.messages
     .filter(({ sent }) => sent !== null)
     .map(({ sent, round, body, epsilon, outcome, ...message }) => ({
-      when: new Date(sent!).toISOString(),
+      when: timeOf(sent)!,
       round,
       bytes: body.length,
       epsilon,
@@ -68,13 +70,13 @@ const finite = (x: number): number | null => (x < Infinity ? x : null);
 function channel(terms: Terms, relayed: boolean): string {
   if (!terms.tokens) return "";
   const words =
-    " A message is shown with a token that this device bought blindly: whoever sold it cannot tell whose it is, nor " +
-    "which messages are of one device.";
+    " A message is shown with a token that this device bought blindly: the hub cannot tell whose it is, nor which " +
+    "messages are of one device.";
   if (!relayed) return words;
   return (
     `${words} Everything goes through a relay, which sees this device's address and nothing inside; the hub sees what ` +
-    `is inside and no address. At least ${terms.batch} reports are passed on together. One has to trust whoever runs ` +
-    "the relay and whoever runs the hub, not to tell each other what they see."
+    `is inside and no address. At least ${terms.batch} reports are passed on together. Relay and hub must not tell ` +
+    "each other what they see."
   );
 }
 
@@ -123,14 +125,15 @@ export function promise(terms: Terms, epsilons: readonly number[], relayed: bool
     words: `${words} A message tells about ${terms.interactions} searches.${channel(terms, relayed)}`,
     notCovered: [
       ...(bare ? ["The rewards: they are sent as they are."] : []),
-      "The seed: it is drawn without looking at any data, and says nothing about the person; no ε says so.",
+      "The seed, which is drawn without looking at any data.",
       terms.tokens
         ? relayed
           ? "That this device takes part, and when it sends."
-          : "That this device takes part, when it sends, and which messages come from the same network address."
-        : "That this device takes part, when it sends, its address in the network, and which messages are its own.",
-      "What somebody learns who can foresee the random numbers of this browser.",
-      "What the page that this runs in, the browser, or its extensions send by themselves.",
+          : "That this device takes part, when it sends, and which messages come from one network address."
+        : "That this device takes part, when it sends, its network address, and which messages are its own.",
+      "What was sent before this site's data was deleted, if it ever was: nothing here can know of it.",
+      "What is learnt by foreseeing the random numbers of this browser.",
+      "What the page, the browser or its extensions send by themselves.",
     ],
   };
 }
@@ -148,13 +151,25 @@ export interface Privacy {
   /** Why nothing is sent; empty if messages may be sent. */
   readonly silent: string;
   readonly lasting: boolean;
+  /** The browser promised not to delete the store by itself. */
+  readonly persisted: boolean;
+  /**
+   * When the record was begun, by the device's clock: UTC, ISO 8601; null: an earlier version began it. What a record
+   * that was deleted had spent before, the sum may not have.
+   */
+  readonly since: string | null;
   /** When the hub was put back from a backup, in seconds since 1970. */
   readonly putBack: readonly number[];
   readonly discarded: { readonly interactions: number; readonly messages: number };
 }
 
 /** What a device can say about privacy; of its terms the ε of an interaction, a message and all messages. */
-export function privacy(memory: Memory, kept: Kept, spent: number, epsilons: readonly number[] | null): Privacy {
+export function privacy(
+  memory: Memory,
+  kept: Kept,
+  spent: number,
+  epsilons: readonly number[] | null,
+): Omit<Privacy, "persisted"> {
   const { terms, limits, relayed } = memory;
   const most = Object.entries(limits).map(([name, most]) => [name, finite(most)]);
   return {
@@ -165,6 +180,7 @@ export function privacy(memory: Memory, kept: Kept, spent: number, epsilons: rea
     optedOut: memory.out,
     silent: memory.silence(),
     lasting: memory.store.lasting,
+    since: timeOf(kept.since),
     putBack: (kept.putBack?.[terms?.hub ?? ""] ?? []).map(([when]) => when),
     discarded: { interactions: kept.lostInteractions, messages: kept.lostMessages },
   };

@@ -11,6 +11,10 @@ export interface Store {
    * the change has been written; when it is rejected, nothing has changed, or nobody knows.
    */
   change<T>(step: (kept: Kept) => T): Promise<T>;
+  /** Ask the browser not to delete it by itself. */
+  persist?(): void;
+  /** Whether the browser promised that. */
+  persisted?(): Promise<boolean>;
   /** The result of `act`, which one page at a time runs; undefined: another page is at it. Without it, all may. */
   alone?<T>(act: () => Promise<T>): Promise<T | undefined>;
   close(): void;

@@ -22,7 +22,10 @@ beforeEach(async () => {
 });
 afterEach(() => hub.stop());
 
-const page = (options = {}) => new Device(hub.url, ENROLMENT, { store, log: (line) => said.push(line), ...options });
+const log = (line) => said.push(line);
+/** An app that allows more than the defaults. */
+const ALLOWED = { mostEpsilon: 4, mostSearchEpsilon: 4, lifetimeEpsilon: 8 };
+const page = (options = {}) => new Device(hub.url, ENROLMENT, { store, log, ...ALLOWED, ...options });
 const kept = () => store.change((all) => all);
 /** As if every pause were over. */
 const rested = () => store.change((all) => void (all.backoff = null));
@@ -231,20 +234,21 @@ test("terms that give more than the app allows make the device silent", async ()
   assert.equal(hub.asked("POST /v1/report").length, 0);
 });
 
-test("without a word of the app a device agrees to what the project has measured", async () => {
+test("without a word of the app a device agrees to what a hub asks for without a word of its operator", async () => {
+  const plain = () => new Device(hub.url, ENROLMENT, { store, log });
   hub.terms = RESPONSE;
-  assert.match((await page().sync()).why, /a message ε = .*; this app allows 4 \(mostEpsilon\)/);
+  assert.match((await plain().sync()).why, /a message ε = .*; this app allows 1 \(mostEpsilon\)/);
   assert.match((await page({ mostEpsilon: 100, mostSearchEpsilon: 3 }).sync()).why, /a search ε = .*; this app allows 3 \(mostSearchEpsilon\)/);
   await store.change((all) => Object.assign(all, nothing()));
-  hub.terms = { ...TERMS, epsilon: 4 };
+  hub.terms = { ...TERMS, epsilon: 0.5 };
   for (let round = 0; round < 3; round++) {
     hub.round = 30 + round;
-    const device = page();
+    const device = plain();
     await device.sync();
     assert.equal(searches(device), round < 2 ? 2 : 0);
     await device.sync();
   }
-  assert.match((await page().privacy()).silent, /ε = 8.000 was spent; another would exceed lifetimeEpsilon = 8/);
+  assert.match((await plain().privacy()).silent, /ε = 1.000 was spent; another would exceed lifetimeEpsilon = 1/);
   assert.equal(hub.reports.size, 2);
 });
 

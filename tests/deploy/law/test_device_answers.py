@@ -253,13 +253,13 @@ def test_terms_that_promise_too_little_are_answered_with_silence(hub, make, capl
     assert make(most_epsilon=EPSILON + 0.01).sync().state == "OK"
 
 
-def test_without_a_word_of_the_app_a_device_agrees_to_what_the_project_has_measured(hub, tmp_path):
+def test_without_a_word_of_the_app_a_device_agrees_to_what_a_hub_asks_for(hub, tmp_path):
     with Device(hub.url, ENROLMENT, tmp_path / "a") as device:
         told = device.sync()
-        assert told.state == "SILENT" and "a message ε = 18; this app allows at most 4" in told.why
+        assert told.state == "SILENT" and "a message ε = 18; this app allows at most 1" in told.why
         use(device, 4)
         assert not device.wants_clicks and not hub.reports
-    private = {"mechanism": "piecewise", "p": 1.0, "epsilon": 4.0, "inside": 1, "outside": 2}
+    private = {"mechanism": "piecewise", "p": 1.0, "epsilon": 0.5, "inside": 1, "outside": 2}
     with (
         FakeHub(dataclasses.replace(TERMS, **private), np.zeros(FEATURES)) as other,
         Device(other.url, ENROLMENT, tmp_path / "b") as device,
@@ -269,8 +269,8 @@ def test_without_a_word_of_the_app_a_device_agrees_to_what_the_project_has_measu
             use(device, 4)
             device.sync()
             other.move_on()
-        assert len(other.reports) == 2 and device.privacy()["epsilon_total"] == 8.0
-        assert "lifetime_epsilon = 8" in device.sync().why
+        assert len(other.reports) == 2 and device.privacy()["epsilon_total"] == 1.0
+        assert "lifetime_epsilon = 1" in device.sync().why
 
 
 def test_terms_may_limit_how_often_a_device_ever_sends(tmp_path):

@@ -21,10 +21,10 @@ from fedrank.deploy.hub import stages
 from fedrank.deploy.hub.announcement import why_silent, why_unfair
 from fedrank.deploy.hub.audit import replay_log, write_model
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.settings import read_settings
+from fedrank.deploy.hub.settings import HubSettings, read_settings
 from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.hub.store import STEPS, StoreError
-from fedrank.privacy.caps import LIFETIME_EPSILON
+from fedrank.privacy.caps import LIFETIME_EPSILON, MOST_EPSILON, MOST_SEARCH_EPSILON
 from fedrank.ranking.model import RankingModel
 from fedrank.ranking.rankers.base import RANKERS
 
@@ -234,11 +234,12 @@ def test_states_of_a_future_that_did_not_happen_go_when_an_earlier_round_is_writ
 
 
 def test_devices_with_their_defaults_report_to_a_hub_with_its_defaults(tmp_path):
-    """ε of a message and of a search is 1: eight messages are the default sum of the device."""
+    """ε of a message and of a search is 1, and so is that of a life: a device sends one message."""
+    private = HubSettings(n_features=3).terms()
+    caps = MOST_SEARCH_EPSILON, MOST_EPSILON, LIFETIME_EPSILON
+    assert (private.epsilon_interaction, private.epsilon_message, private.epsilon_life) == caps
     home = HubFolder(tmp_path / "hub")
     home.prepare(trial_settings(n_features=3, cohort=1, least=1))
-    terms = home.open()[0].terms()
-    assert (terms.epsilon_interaction, terms.epsilon_message, LIFETIME_EPSILON / terms.epsilon_message) == (1, 1, 8)
     assert why_silent(read_settings(home.settings)) == ""
     with served(home) as hub, Device("http://127.0.0.1:9", home.token("enrolment"), tmp_path / "device") as device:
         device._connection.request = hub.device(tmp_path / "other")._connection.request
@@ -258,7 +259,7 @@ def test_devices_with_their_defaults_report_to_a_hub_with_its_defaults(tmp_path)
         dict(mechanism="laplace", epsilon=2.0),
         dict(epsilon=4.5),
         dict(p=1.0),
-        dict(epsilon=3.0, collect=True),
+        dict(epsilon=0.9, collect=True),
     ],
 )
 def test_a_hub_whose_devices_would_send_nothing_says_so(tmp_path, settings):

@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import shutil
 import sqlite3
 import sys
 import threading
@@ -19,6 +20,7 @@ from browser import Tab, chromium
 from hubs import trial_settings
 from js_sdk import built, hub
 
+from fedrank.deploy.hub.admission import Credentials
 from fedrank.deploy.hub.folder import HubFolder
 
 pytestmark = [
@@ -49,7 +51,7 @@ import { Device } from "./fedrank-device.js";
 self.addEventListener("install", () => self.skipWaiting());
 self.addEventListener("activate", (event) => event.waitUntil(self.clients.claim()));
 self.addEventListener("message", async (event) => {
-  const said = [];
+  const said = ["window", "document", "localStorage"].filter((name) => name in self);
   const device = new Device(self.location.origin + "/hub", event.data, { log: (line) => said.push(line) });
   const first = await device.sync();
   let searches = 0;
@@ -136,12 +138,12 @@ def test_a_device_in_a_browser_outlives_its_page(tmp_path):
         Tab(tmp_path / "profile") as tab,
     ):
         load(tab, url + "?1")
-        tab.value("open()")
+        tab.value("open({ mostEpsilon: 2, mostSearchEpsilon: 2, lifetimeEpsilon: 8 })")
         assert tab.value("device.sync()")["state"] == "OK" and tab.value("searches()") == 2
         assert tab.value("device.sync()")["sent"] == 1
 
         load(tab, url + "?2")  # another page: the device is the same, and goes on with the next round
-        tab.value("open()")
+        tab.value("open({ mostEpsilon: 2, mostSearchEpsilon: 2, lifetimeEpsilon: 8 })")
         assert [row["outcome"] for row in tab.value("device.ledger()")] == ["counted"]
         for _ in range(100):  # between two rounds a hub says so
             if tab.value("device.wantsClicks"):
@@ -151,7 +153,7 @@ def test_a_device_in_a_browser_outlives_its_page(tmp_path):
         assert tab.value("device.rank([[0, 0], [1, 0]])")["learning"] is False
 
         load(tab, url + "?3")  # all that the terms allow is spent, and stays so
-        tab.value("open()")
+        tab.value("open({ mostEpsilon: 2, mostSearchEpsilon: 2, lifetimeEpsilon: 8 })")
         told = tab.value("device.privacy()")
         assert (told["epsilonTotal"], told["messages"], told["lasting"]) == (4, 2, True)
         assert "would exceed the 2 of the hub's terms" in told["silent"] and tab.value("searches()") == 0
@@ -159,7 +161,7 @@ def test_a_device_in_a_browser_outlives_its_page(tmp_path):
 
         load(tab, url + "?4")
         before = len(passed)
-        tab.value("open()")
+        tab.value("open({ mostEpsilon: 2, mostSearchEpsilon: 2, lifetimeEpsilon: 8 })")
         assert tab.value("device.sync()")["why"] == "the user has opted out" and len(passed) == before
         assert tab.value("device.leave()") is True
         assert tab.value("device.privacy()")["epsilonTotal"] == 4 and tab.value("device.ledger()") == []
@@ -219,29 +221,111 @@ def test_a_store_that_never_answers_makes_the_device_silent(tmp_path, how):
         assert len(tab.value("said")) == 1
 
 
-def test_pages_that_open_at_once_are_one_device(tmp_path):
-    frames = (
-        "Promise.all([1, 2, 3].map(() => new Promise(done => { const frame = document.createElement('iframe'); "
-        "frame.src = '/'; frame.onload = () => done(frame.contentWindow); document.body.append(frame) })))"
-    )
-    all_sync = (
-        f"{frames}.then(async (pages) => {{ for (const page of pages) while (!page.loaded) "
-        "await new Promise(later => setTimeout(later, 20)); "
-        "const devices = pages.map((page) => { page.open(); return page.device }); "
-        "await Promise.all(devices.map((device) => device.sync())); "
-        "await new Promise(later => setTimeout(later, 4000)); "
-        "return Promise.all(devices.map((device) => device.sync())) })"
-    )
+@pytest.mark.parametrize(
+    ("how", "error"),
+    [
+        ("() => ({ objectStore: () => ({ get: () => ({}) }), abort() {} })", "TimeoutError"),
+        ("() => { throw new DOMException('', 'InvalidStateError') }", "InvalidStateError"),
+    ],
+    ids=["hangs", "throws"],
+)
+def test_a_store_that_fails_in_mid_life_sends_nothing_until_it_works(tmp_path, how, error):
     with (
         hub(tmp_path / "hub", n_features=2, cohort=1, deadline=0.0, mechanism=None) as home,
         site(built(), home.url("hub"), home.token("enrolment")) as (url, passed),
         Tab(tmp_path / "profile") as tab,
     ):
-        load(tab, url)
-        assert [told["state"] for told in tab.value(all_sync)] == ["OK"] * 3
+        load(tab, url + "?1")
+        tab.value("open({ log() {} })")
+        assert tab.value("device.sync()")["state"] == "OK" and tab.value("searches()") == 4
+        tab.value("device.privacy()")  # the message is written
+        tab.value("window.whole = IDBDatabase.prototype.transaction, 0")
+        tab.value(f"IDBDatabase.prototype.transaction = {how}, 0")
+        before, asked = time.monotonic(), len(passed)
+        told = tab.value("device.sync()")
+        assert time.monotonic() - before < 14
+        assert (told["state"], told["why"]) == ("RETRY", f"what is kept cannot be written ({error})")
+        assert tab.value("device.rank([[0, 0], [1, 0]]).order") == [0, 1] and len(passed) == asked
+        tab.value("IDBDatabase.prototype.transaction = window.whole, 0")
+        tab.value(f"new Promise(done => setTimeout(done, {1000 * told['nextIn'] + 100}))")
+        assert tab.value("device.sync()")["sent"] == 1
+
+
+def test_what_was_spent_outlives_the_database_and_a_credential_everything(tmp_path):
+    """Evicted under an open page, then between two pages; then all is deleted, and the hub knows the credential."""
+    settings = dict(mechanism="piecewise", epsilon=0.5, interactions=1, open_enrolment=False)
+    with hub(tmp_path / "hub", n_features=2, cohort=1, deadline=0.0, **settings) as home:
+        with contextlib.closing(home.open()[1]) as store:
+            secret = Credentials(store).add("one-person", 1)
+        with site(built(), home.url("hub"), secret) as (url, passed), Tab(tmp_path / "profile") as tab:
+
+            def delete(kinds):
+                tab.call("Storage.clearDataForOrigin", origin=url.rstrip("/"), storageTypes=kinds)
+
+            def spent():
+                told = tab.value("device.privacy()")
+                return told["epsilonTotal"], told["since"]
+
+            load(tab, url + "?1")
+            tab.value("window.said = [], open({ log: (line) => said.push(line) })")
+            assert tab.value("device.sync()")["state"] == "OK" and tab.value("searches()") == 1
+            assert tab.value("device.sync()")["sent"] == 1 and tab.value("said") == []
+            first = spent()
+            assert first[0] == 0.5
+            delete("indexeddb")
+            told = tab.value("device.sync()")  # no token is kept any more, and the credential was for one device
+            assert (told["state"], told["sent"]) == ("RETRY", 0) and "enrolment" in told["why"]
+            again = spent()
+            assert again[0] == 0.5 and again[1] > first[1] and len(tab.value("said")) == 1
+
+            load(tab, url + "?2")
+            delete("indexeddb")
+            tab.value("window.said = [], open({ log: (line) => said.push(line) })")
+            assert spent()[0] == 0.5 and len(tab.value("said")) == 1
+
+            load(tab, url + "?3")
+            delete("all")
+            tab.value("open({ log() {} })")
+            last = spent()
+            assert last[0] == 0 and last[1] > again[1]
+            assert tab.value("device.sync()")["state"] == "RETRY" and tab.value("searches()") == 0
+    assert [status for _, path, status, *_ in passed if path.endswith("/enrol")] == [201, 403, 403]
+    assert len([path for _, path, *_ in passed if "/report/" in path]) == 1
+
+
+def test_three_tabs_are_one_device_with_one_life(tmp_path):
+    settings = dict(mechanism="piecewise", epsilon=0.5, participations=2, interactions=2)
+    with (
+        hub(tmp_path / "hub", n_features=2, cohort=1, deadline=0.0, **settings) as home,
+        site(built(), home.url("hub"), home.token("enrolment")) as (url, passed),
+        Tab(tmp_path / "profile") as tab,
+    ):
+        sessions = [tab.session]
+        for _ in range(2):
+            sessions.append(tab.attach(tab.call("Target.createTarget", url="about:blank")["targetId"]))
+
+        def in_all(expression):
+            found = []
+            for tab.session in sessions:
+                found.append(tab.value(expression))
+            return found
+
+        for tab.session in sessions:
+            load(tab, url)
+        in_all("void open({ log() {} })")
+        for _ in range(60):
+            in_all("void (window.told = device.sync())")  # all at once
+            told = in_all("told")
+            in_all("searches()")
+            if all(one["state"] == "SILENT" for one in told):
+                break
+            time.sleep(0.5)
+        assert [one["state"] for one in told] == ["SILENT"] * 3
+        assert [one["epsilonTotal"] for one in in_all("device.privacy()")] == [1.0] * 3
+        tab.session = sessions[0]
         assert [path for _, path, *_ in passed].count("/hub/v1/enrol") == 1
-        with contextlib.closing(sqlite3.connect(home.log)) as db:
-            assert db.execute("SELECT count(*) FROM device").fetchone() == (1,)
+        counted = [body for _, path, status, _, body in passed if "/report/" in path and status == 201]
+        assert len(counted) == 2
 
 
 def test_a_service_worker_is_a_device_of_a_default_hub(tmp_path):
@@ -257,10 +341,54 @@ def test_a_service_worker_is_a_device_of_a_default_hub(tmp_path):
             "navigator.serviceWorker.addEventListener('message', (event) => done(event.data))); "
             "it.active.postMessage(TOKEN); return heard })".replace("TOKEN", json.dumps(home.token("enrolment")))
         )
-        assert told["states"] == ["OK", "OK"] and (told["searches"], told["sent"]) == (4, 1), told
+        assert told["states"] == ["OK", "SILENT"] and (told["searches"], told["sent"]) == (4, 1), told
         assert told["said"] == [] and [row["outcome"] for row in told["ledger"]] == ["counted"]
         assert told["privacy"]["epsilonTotal"] == 1
         assert [(method, path) for method, path, *_ in passed if method == "POST"][-1] == ("POST", "/hub/v1/report/0")
+
+
+def test_the_background_of_an_extension_is_a_device(tmp_path):
+    folder = tmp_path / "extension"
+    folder.mkdir()
+    manifest = {
+        "manifest_version": 3,
+        "name": "Search",
+        "version": "1",
+        "background": {"service_worker": "background.js", "type": "module"},
+        "host_permissions": ["http://127.0.0.1/*"],
+        "permissions": ["unlimitedStorage"],
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "background.js").write_text('import * as sdk from "./fedrank-device.js"; Object.assign(self, sdk);')
+    shutil.copy(built(), folder)
+    with (
+        hub(tmp_path / "hub", n_features=2, cohort=1, deadline=0.0, mechanism=None) as home,
+        Tab(tmp_path / "profile", extensions=True) as tab,
+    ):
+        tab.session = None
+        name = tab.call("Extensions.loadUnpacked", path=str(folder))["id"]
+        until = time.monotonic() + 20
+        while not (
+            found := [
+                one["targetId"]
+                for one in tab.call("Target.getTargets")["targetInfos"]
+                if one["type"] == "service_worker" and name in one["url"]
+            ]
+        ):
+            assert time.monotonic() < until, "the extension has no background"
+            time.sleep(0.1)
+        tab.session = tab.attach(found[0])
+        while not tab.value("'Device' in self"):
+            time.sleep(0.05)
+        about = f"{json.dumps(home.url('hub'))}, {json.dumps(home.token('enrolment'))}"
+        told = tab.value(
+            f"(async () => {{ const device = self.device = new Device({about}, {{ log() {{}} }}); "
+            "const states = [(await device.sync()).state]; "
+            "while (device.wantsClicks) { const ranking = device.rank([[1, 0], [0, 1]]); device.logClick(ranking, 0); "
+            "device.finish(ranking) } const { state, sent, lasting } = await device.sync(); "
+            "return [...states, state, sent, lasting] })()"
+        )
+        assert told == ["OK", "SILENT", 1, True]
 
 
 def test_a_page_of_another_origin_calls_a_hub_that_allows_it(tmp_path):

@@ -13,7 +13,8 @@ const INFO = concat(text("message/bhttp request"), Uint8Array.of(0), HEADER);
 const RESPONSE = text("message/bhttp response");
 const EMPTY = new Uint8Array(0);
 
-async function hmac(key: Bytes, data: Bytes): Promise<Bytes> {
+/** HMAC with SHA-256. */
+export async function hmac(key: Bytes, data: Bytes): Promise<Bytes> {
   // An HMAC pads its key with zeros: no key is a key of zeros, which Web Crypto asks for.
   const raw = key.length ? key : new Uint8Array(32);
   const made = await crypto.subtle.importKey("raw", raw, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);

@@ -38,8 +38,6 @@ SKETCHED: dict[str, dict[str, Any]] = {
     "sketches, the default": {},
     "publish-once, ε = 1": {"sketch_mode": "publish-once", "sketch_epsilon": 1.0},
     "publish-once, ε = 8": {"sketch_mode": "publish-once", "sketch_epsilon": 8.0},
-    "per-query, ε = 8": {"sketch_mode": "per-query", "sketch_epsilon": 8.0},
-    "paper, ε = 0.5": {"sketch_mode": "paper", "sketch_epsilon": 0.5},
     "plain": {"sketch_mode": "plain"},
 }
 SERVED = "served search, the default"
@@ -111,7 +109,6 @@ def _about(seeds: int) -> dict[str, Any]:
     return {
         "default of a run": {"mode": default.mode, "epsilon": default.epsilon, "z": default.z, "w": default.w},
         "statistics of a served search, epsilon of a document": DocumentAttack().statistics_epsilon,
-        "questions, per-query and paper": DocumentAttack().sketch_questions,
         "seeds": list(SEEDS[:seeds]),
         "limits": {"words read": READABLE, "AUC": FOUND},
     }

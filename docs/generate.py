@@ -327,13 +327,9 @@ def texts() -> dict[str, Any]:
         parts = Parts(TextsRun(), silos=4, grades=5, documents=350, words=400)
         return SiloSketch(sketch=Sketch(mode=mode)).resolved().bind(parts)
 
-    published, asked = made("publish-once"), made("per-query").setup
-    differ = [e for e in asked.exchanges if e.name in ("ask", "answer", "receive")]
+    published = made("publish-once")
     return {
-        "CS-F-LTR, setup where sketches are published: 350 documents a silo, z = 1, w = 4,096": published.setup,
-        "CS-F-LTR, the same where questions are asked: 350 documents and 400 words, z = 10, w = 120; what differs": (
-            types.SimpleNamespace(exchanges=differ)
-        ),
+        "CS-F-LTR, setup: 350 documents a silo, z = 1, w = 4,096": published.setup,
         "CS-F-LTR, training: 16 features, five grades": published,
     }
 

@@ -22,7 +22,6 @@ from fedrank.report.html import Html, h
 from fedrank.report.load import load
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, Interval
-from fedrank.report.tables import to_html
 
 
 class Result:
@@ -180,7 +179,7 @@ class Result:
             h("p", run.shown.headline(run), class_="about"),
             h("p", opening.sentence),
             None if drawn is None else drawn.inline(opening.description),
-            to_html(run.shown.final(run)),
+            run.shown.final(run),
             class_="fedrank-result",
         )
 

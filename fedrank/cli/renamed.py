@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
+
+from fedrank.core.errors import ConfigError
 
 #: The release that no longer knows the old names.
 GONE_IN = "0.3"
@@ -55,6 +58,11 @@ NEW_NAMES = {
     "silos compare --model": "silos compare --save-model",
     "sweep --engine": "sweep --executor",
 }
+#: Values of flags that are gone, and what takes their place.
+GONE_VALUES = {
+    ("--sketch.mode", "per-query"): "take publish-once, which finds more at the same ε",
+    ("--sketch.mode", "paper"): "it is the protocol silo-sketch-2021 of fedrank-zoo",
+}
 
 
 def use_new_names(tokens: list[str]) -> list[str]:
@@ -62,7 +70,13 @@ def use_new_names(tokens: list[str]) -> list[str]:
 
     Args:
         tokens: The command line, without the program's name.
+
+    Raises:
+        ConfigError: A value of a flag is gone; says what takes its place.
     """
+    for (flag, value), instead in GONE_VALUES.items():
+        if f"{flag}={value}" in tokens or (flag, value) in pairwise(tokens):
+            raise ConfigError(f"{flag} {value} is gone: {instead}.")
     tokens = list(tokens)
     for length in (2, 1):
         old = " ".join(tokens[:length])

@@ -1,4 +1,4 @@
-"""``fedrank privacy sketch``: how large sketches have to be, and what they then hide."""
+"""``fedrank privacy sketch``: how large sketches have to be."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ def sketch(
     cells: int = 1200,
     z: int | None = None,
     w: int | None = None,
-    z1: int = 5,
     epsilon: float | None = None,
-    vocabulary: int = 50_000,
     as_json: AsJson = False,
 ) -> None:
-    """The size of sketches: expected error of a count, and among how many words a question hides.
+    """The size of sketches: expected error of a count.
 
     Without z and w, ways to divide the cells are listed, best first. With ε, sketches are published once with discrete
     Laplace noise; without it they carry none.
@@ -29,15 +27,12 @@ def sketch(
         cells: Cells of a sketch, to be divided into z rows of w.
         z: Rows of one sketch; give w as well.
         w: Cells of a row.
-        z1: Rows of a question that belong to its word.
         epsilon: ε of one occurrence of a word, in nats; sketches get their share of it.
-        vocabulary: Words that the owner of documents tries.
     """
     from fedrank.texts.sketch.noise import SHARES
     from fedrank.texts.sketch.sizing import (
         Advice,
         advise,
-        anonymity_set,
         cell_noise,
         expected_error,
         residual,
@@ -52,8 +47,6 @@ def sketch(
         ("cells", cells, 2, 10**7),
         ("z", 1 if z is None else z, 1, 1000),
         ("w", 2 if w is None else w, 2, 10**7),
-        ("z1", z1, 1, 1000),
-        ("vocabulary", vocabulary, 1, 10**9),
     ):
         if not low <= value <= high:
             raise ConfigError(f"{name} must be in {low:,}..{high:,}, got {value:,}.")
@@ -69,7 +62,6 @@ def sketch(
         ways = advise(cells, counts, "laplace", strength)
     rows = []
     for way in ways:
-        asked = min(z1, way.z)
         rows.append(
             {
                 "z": way.z,
@@ -78,9 +70,6 @@ def sketch(
                 "error_without_noise": way.collisions,
                 "noise_scale": way.noise,
                 "theorem_2": theorem_2(residual(counts, way.w // 8), way.w),
-                "z1": asked,
-                "anonymity_jos": anonymity_set(way.z, way.w, asked, vocabulary, "jos"),
-                "anonymity_icde": anonymity_set(way.z, way.w, asked, vocabulary, "icde"),
                 "bytes": 2 * way.z * way.w,
             }
         )
@@ -88,16 +77,14 @@ def sketch(
         print_json(rows)
         return
 
-    columns = ("rows z", "cells w", "mean error", "no noise", "noise scale", "z1", "hidden (jos)", "(icde)", "bytes")
+    columns = ("rows z", "cells w", "mean error", "no noise", "noise scale", "bytes")
     shown = table(*columns, numbers=columns, title=f"Sketches of a document of {words:,} words")
     for row in rows:
         errors = (f"{row['error']:.3f}", f"{row['error_without_noise']:.3f}")
         scale = f"{row['noise_scale']:.2f}" if row["noise_scale"] else "none"
-        hidden = (f"{row['anonymity_jos']:,.1f}", f"{row['anonymity_icde']:,.1f}")
-        shown.add_row(f"{row['z']}", f"{row['w']:,}", *errors, scale, f"{row['z1']}", *hidden, f"{row['bytes']:,}")
+        shown.add_row(f"{row['z']}", f"{row['w']:,}", *errors, scale, f"{row['bytes']:,}")
     say(
         shown,
-        "Error: mean absolute error of the count of a word that the document does not hold. Hidden: a question of z1 "
-        "rows hides its word from the owner of the documents among as many; a published sketch is asked at home, and "
-        "hides it from all others. Bytes: of one field of one document.",
+        "Error: mean absolute error of the count of a word that the document does not hold. Bytes: of one field of one "
+        "document.",
     )

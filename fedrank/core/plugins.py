@@ -34,7 +34,6 @@ GROUPS = {
     "fedrank.slate_learners": "learner of slates",
     "fedrank.search_engines": "search engine",
     "fedrank.formats": "format of data",
-    "fedrank.decoys": "scheme of decoys",
     "fedrank.candidates": "way to choose foreign documents",
     "fedrank.searches": "search for settings",
     "fedrank.trackers": "tracker",

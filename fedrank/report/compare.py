@@ -21,10 +21,10 @@ import numpy as np
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.trees import Json, flat
-from fedrank.report import describe, figures, tables, wording
+from fedrank.report import describe, figures, wording
 from fedrank.report.charts import Chart
 from fedrank.report.claims import Comparison, Measured, Named, Sentence, say
-from fedrank.report.html import Html, document, h, join, section
+from fedrank.report.html import Html, bullets, document, h, join, section
 from fedrank.report.load import load
 from fedrank.report.opening import MOST_NUMBERS, Number, Opening, head
 from fedrank.report.run import Run
@@ -122,7 +122,7 @@ def changed_settings(runs: Mapping[str, Run]) -> Table:
         values = [about.get(key) for about in facts.values()]
         if len(set(map(str, values))) > 1:
             rows.append({"key": key, **{f"run{i}": value for i, value in enumerate(values)}})
-    columns = [Column("key", "setting"), *(Column(f"run{i}", label) for i, label in enumerate(runs))]
+    columns = [Column("key", "setting", code=True), *(Column(f"run{i}", label) for i, label in enumerate(runs))]
     notes = () if rows else ("The runs have the same configuration, seeds and rounds.",)
     return Table("What differs", tuple(columns), tuple(rows), notes)
 
@@ -317,11 +317,11 @@ def write_comparison(
         f"{opening.title} – fedrank",
         head(opening, _names(runs), caveats, first, _refusals(runs)),
         *before,
-        section("settings", "What differs", tables.to_html(differs, code=("key",))),
+        section("settings", "What differs", differs),
         section("curves", "How they learnt", _curves(rest, runs)) if rest or not own else None,
-        section("pooled", "Final values, pooled", tables.to_html(together)) if together is not None else None,
-        section("final", "Final values", tables.to_html(final)),
-        section("privacy", "Privacy", tables.to_html(spent)) if spent is not None else None,
+        section("pooled", "Final values, pooled", together) if together is not None else None,
+        section("final", "Final values", final),
+        section("privacy", "Privacy", spent) if spent is not None else None,
         h("footer", "Made by fedrank from the files of the run directories alone."),
     )
     folder.mkdir(parents=True, exist_ok=True)
@@ -348,7 +348,7 @@ def _without(runs: Mapping[str, Run], hidden: Sequence[str]) -> dict[str, Run]:
 def _refusals(runs: Mapping[str, Run]) -> Html | None:
     """The reasons why runs cannot be compared with the first, as a list; None if all can."""
     lines = refused_words(runs)
-    items = h("ul", *(h("li", line) for line in lines))
+    items = bullets(lines)
     return h("div", items, class_="warning", role="note", aria_label="Not compared") if lines else None
 
 

@@ -109,7 +109,7 @@ class CurvesShown(Shown):
             describe.other_caveats(run),
             (
                 Section("curves", "How it learnt", (_curves(run, charts, shown, self.opening_chart(run)[0]),)),
-                Section("final", "Final values", (tables.to_html(final),)),
+                Section("final", "Final values", (final,)),
                 sections.left(run),
                 sections.privacy(run),
                 sections.repeat(run),
@@ -184,8 +184,7 @@ def _curves(run: Run, charts: Mapping[str, Chart], shown: list[str], opened: str
 
 
 def _alt(run: Run, measure: str, how: str) -> str:
-    caveats = "".join(f" {c}." for c in describe.caveats(run))
-    return f"Learning curve of {measure} {how}. The final values are in the table below.{caveats}"
+    return describe.chart_words(run, f"Learning curve of {measure} {how}")
 
 
 def _slug(text: str) -> str:

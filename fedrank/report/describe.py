@@ -75,3 +75,8 @@ def other_caveats(run: Run) -> tuple[str, ...]:
     """The caveats of a run but the one about generated data, which :func:`closing` says."""
     said = run.shown.generated_words() if run.shown.generated(run) else ""
     return tuple(caveat for caveat in caveats(run) if caveat != said)
+
+
+def chart_words(run: Run, what: str) -> str:
+    """The description of a chart, with every caveat of its run."""
+    return f"{what}. The final values are in the tables.{''.join(f' {caveat}.' for caveat in caveats(run))}"

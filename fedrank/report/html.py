@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+from collections.abc import Iterable
 from importlib import resources
 
 _VOID = {"meta", "input", "br", "hr"}
@@ -25,7 +26,7 @@ def h(name: str, /, *children: object, **attributes: object) -> Html:
 
     Args:
         name: Such as ``"p"``.
-        children: Markup, text (escaped), or None (left out).
+        children: Markup, a table, text (escaped), or None (left out).
         attributes: Values are escaped; an underscore in a name is a hyphen, a trailing one is dropped (``class_``,
             ``for_``); True is an attribute without a value, None and False leave it out.
 
@@ -40,8 +41,18 @@ def h(name: str, /, *children: object, **attributes: object) -> Html:
 
 
 def join(*children: object) -> Html:
-    """Markup and text one after the other; text is escaped, None is left out."""
-    return Html("".join(c if isinstance(c, Html) else html.escape(str(c)) for c in children if c is not None))
+    """Markup, tables and text one after the other; text is escaped, None is left out."""
+    return Html("".join(_markup(child) for child in children if child is not None))
+
+
+def _markup(child: object) -> str:
+    made = getattr(child, "as_html", None)  # of a table
+    return made() if made is not None else child if isinstance(child, Html) else html.escape(str(child))
+
+
+def bullets(lines: Iterable[object], **attributes: object) -> Html:
+    """A list of lines, with attributes as of :func:`h`."""
+    return h("ul", *(h("li", line) for line in lines), **attributes)
 
 
 def section(anchor: str, title: str, *children: object) -> Html:

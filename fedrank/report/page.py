@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrank.core.errors import RunError
-from fedrank.report import figures, tables
+from fedrank.report import figures
 from fedrank.report.charts import Chart
 from fedrank.report.html import Html, document, h, section
 from fedrank.report.load import load
@@ -101,7 +101,7 @@ def write_findings_page(
     page = document(
         f"{opening.title} – fedrank",
         head(opening, about, caveats, drawn),
-        section("found", "All that was found", tables.to_html(found)),
+        section("found", "All that was found", found),
         section("words", "The same in sentences", h("ul", *said)),
         h("footer", f"Made by {command}."),
     )

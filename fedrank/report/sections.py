@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 import math
 import shlex
+from collections.abc import Mapping, Sequence
 
 from fedrank.core.citations import bibtex
 from fedrank.core.privacy_report import BASIC, PrivacyReport, Unit
 from fedrank.report import describe, tables, wording, words
-from fedrank.report.claims import Spent
-from fedrank.report.html import Html, h
+from fedrank.report.charts import Chart
+from fedrank.report.claims import Size, Spent
+from fedrank.report.figures import Level, levels_figure
+from fedrank.report.html import Html, bullets, h
 from fedrank.report.opening import Number
 from fedrank.report.run import Run, Section
 
@@ -18,7 +21,56 @@ from fedrank.report.run import Run, Section
 MEANINGFUL = 10.0
 
 
-def left(run: Run, *more: Html) -> Section:
+def opening_chart(
+    run: Run, levels: Sequence[Level], title: str, digits: int = 3, *, signed: bool = False
+) -> Chart | None:
+    """The chart of levels that a page opens with, arguments as of :func:`levels_figure`; None without levels."""
+    said = [wording.seeds_in_words(len(run.seeds), shown="line"), *describe.caveats(run)]
+    return levels_figure(levels, title, said, digits, signed=signed) if levels else None
+
+
+def found(lines: Sequence[str]) -> Section:
+    """Results in sentences."""
+    return Section("found", "What was found", (bullets(lines, class_="verdicts"),))
+
+
+def curves(
+    run: Run, drawn: Mapping[str, Chart], described: Mapping[str, str], title: str = "How it learnt", more: str = ""
+) -> Section:
+    """Charts side by side.
+
+    Args:
+        run: The run.
+        drawn: All charts of the page, by name.
+        described: Names of those that are shown, in order, and what each shows, for who does not see it.
+        title: Heading of the section.
+        more: What is said below them besides how to read them.
+    """
+    shown = [
+        drawn[name].figure(name, describe.chart_words(run, what)) for name, what in described.items() if name in drawn
+    ]
+    note = "Point at a curve to read its values." if shown else "There are no curves yet."
+    said = h("p", note, " Files of the figures: folder figures.", more, class_="note")
+    return Section("curves", title, (h("div", *shown, class_="charts"), said))
+
+
+def sent(run: Run, shares: float, when: str, said: str = "") -> Number | None:
+    """Bytes that a party sends and receives, for the top of a page; None where nothing crosses.
+
+    Args:
+        run: The run.
+        shares: What the ledger's bytes are divided by: parties, times rounds or not.
+        when: Such as ``"in a round"``.
+        said: What is added to the note.
+    """
+    if run.ledger is None or not len(run.ledger):
+        return None
+    up, down = (run.ledger.bytes_from(who) / shares for who in ("parties", "server"))
+    label = f"Sent by a {describe.party(run)[0]} {when}"
+    return Number(label, Size(round(up)), f"{wording.size(round(down))} received{said}")
+
+
+def left(run: Run, *more: object) -> Section:
     """The messages that left the parties, in words and tables, from the ledger.
 
     Args:
@@ -29,13 +81,13 @@ def left(run: Run, *more: Html) -> Section:
     said = run.shown.crossed_title(run)
     if said is not None:
         return Section("left", said, tuple(h("p", line) for line in words.ledger_words(run)))
-    parts: list[Html] = [h("ul", *(h("li", line) for line in words.ledger_words(run))), *more]
-    all_of_it: list[Html] = []
+    parts: list[object] = [bullets(words.ledger_words(run)), *more]
+    all_of_it: list[object] = []
     if run.ledger is not None and len(run.ledger) and run.shown.reads_every_ledger_line:
-        all_of_it.append(tables.to_html(words.ledger_table(run), code=("message",)))
+        all_of_it.append(words.ledger_table(run))
     fields = words.fields_table(run)
     if fields is not None:
-        all_of_it.append(tables.to_html(fields, code=("field", "type")))
+        all_of_it.append(fields)
     if all_of_it and run.shown.every_message_folded:
         all_of_it = [h("details", h("summary", "Every message and its fields"), *all_of_it)]
     parts += all_of_it
@@ -44,7 +96,7 @@ def left(run: Run, *more: Html) -> Section:
 
 def privacy(run: Run) -> Section:
     """The privacy promises, with what they cover and what they do not."""
-    statement = h("ul", *(h("li", line) for line in words.privacy_words(run)))
+    statement = bullets(words.privacy_words(run))
     return Section("privacy", "Privacy", (statement, list_coverage(run)))
 
 
@@ -53,7 +105,7 @@ def list_coverage(run: Run) -> Html | None:
     if run.privacy is None:
         return None
     lists = (("Covered", run.privacy.covers), ("Not covered", run.privacy.not_covered))
-    parts = (h("div", h("h3", title), h("ul", *(h("li", i) for i in items))) for title, items in lists if items)
+    parts = (h("div", h("h3", title), bullets(items)) for title, items in lists if items)
     return h("div", *parts, class_="two")
 
 
@@ -69,13 +121,13 @@ def repeat(run: Run) -> Section:
 
 def configuration(run: Run, *more: Html, notes: bool = True) -> Section:
     """Settings and environment, and what must be known about the data unless the page says that elsewhere."""
-    left = tables.to_html(tables.config_table(run), code=("key",))
+    left = tables.config_table(run)
     said = (run.model or {}).get("notes") or () if notes else ()
     return Section(
         "configuration",
         "Configuration and environment",
         (
-            h("div", h("div", left), h("div", tables.to_html(tables.environment_table(run))), class_="two"),
+            h("div", h("div", left), h("div", tables.environment_table(run)), class_="two"),
             *(h("p", f"Data: {note}", class_="note") for note in said),
             *more,
         ),

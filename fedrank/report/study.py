@@ -241,7 +241,7 @@ def _section(paper: Paper, shown: StudyRuns, drawn: Mapping[str, Chart]) -> Html
         h("p", study.text) if study.text else None,
         h("p", f"Not run: {shown.missing}", class_="caveat") if shown.missing else None,
         h("div", *pictures, class_="charts") if pictures else None,
-        *(tables.to_html(t) for t in study_tables(paper, shown)),
+        *(t for t in study_tables(paper, shown)),
         h("p", h("b", "Where we differ. "), study.found) if study.found else None,
         h("p", f"{_machine(shown)}; {_seconds(shown):,.0f} s in all.", class_="note") if shown.runs else None,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ class Column:
         numeric: Set flush right, in figures of one width.
         signed: Numbers carry their sign: a difference.
         digits: Decimals of measures.
+        code: Set as code.
     """
 
     key: str
@@ -34,6 +35,7 @@ class Column:
     numeric: bool = False
     signed: bool = False
     digits: int = 4
+    code: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,10 @@ class Table:
             if measure
             else wording.number(value)
         )
+
+    def as_html(self) -> Html:
+        """The table on a page."""
+        return to_html(self)
 
 
 def final_table(run: Run) -> Table:
@@ -124,7 +130,7 @@ def config_table(run: Run) -> Table:
         {"setting": called.get(k, k), "key": k, "value": settings[k]}
         for k in [*known, *(k for k in settings if k not in known)]
     ]
-    columns = (Column("setting", "setting"), Column("value", "value"), Column("key", "key in config.toml"))
+    columns = (Column("setting", "setting"), Column("value", "value"), Column("key", "key in config.toml", code=True))
     return Table("Configuration", columns, tuple(rows))
 
 
@@ -138,14 +144,13 @@ def environment_table(run: Run) -> Table:
     return Table("Environment", (Column("what", "what"), Column("value", "value")), tuple(rows))
 
 
-def to_html(table: Table, *, code: Sequence[str] = (), filters: Mapping[str, str] | None = None) -> Html:
+def to_html(table: Table, *, filters: Mapping[str, str] | None = None) -> Html:
     """The table as markup, with its title as caption and its notes below.
 
     The first column is the heading of its row. The table scrolls inside its frame where a screen is narrow.
 
     Args:
         table: The table.
-        code: Keys of columns that are set as code.
         filters: Keys of columns by whose values a reader can choose rows, each with the value that is chosen at first;
             empty: all rows are shown.
     """
@@ -163,7 +168,7 @@ def to_html(table: Table, *, code: Sequence[str] = (), filters: Mapping[str, str
         for i, column in enumerate(table.columns):
             text = table.text(row, column)
             name, scope = ("th", "row") if i == 0 else ("td", None)
-            content = h("code", text) if column.key in code else text
+            content = h("code", text) if column.code else text
             kind = "number" if column.numeric else "short" if i == 0 and len(text) <= SHORT else None
             cells.append(h(name, content, scope=scope, class_=kind))
         body.append(h("tr", *cells))

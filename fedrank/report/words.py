@@ -103,7 +103,7 @@ def ledger_table(run: Run) -> Table:
     _, many = describe.party(run)
     columns = (
         Column("exchange", "exchange"),
-        Column("message", "message"),
+        Column("message", "message", code=True),
         Column("from", "from"),
         Column("to", "to"),
         Column("bytes_each", "bytes each", numeric=True),
@@ -137,8 +137,8 @@ def fields_table(run: Run) -> Table | None:
     ]
     columns = (
         Column("message", "message"),
-        Column("field", "field"),
-        Column("type", "type"),
+        Column("field", "field", code=True),
+        Column("type", "type", code=True),
         Column("bytes", "bytes", numeric=True),
         Column("meaning", "meaning"),
     )

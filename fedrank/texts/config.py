@@ -6,6 +6,7 @@ The other settings of the method are fields of its class, :class:`fedrank.texts.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -25,31 +26,22 @@ class Mode(NamedTuple):
     """A way in which silos see each other's documents.
 
     Attributes:
-        epsilon: ε where none is given: of an occurrence in total; of one answer in paper mode. None: there is no noise.
+        epsilon: ε of an occurrence where none is given. None: there is no noise.
         shape: Rows and cells of a document's sketch where none are given.
         statistics: Rows and cells of the statistics' sketches where none are given.
-        asks: Silos ask questions, instead of getting sketches.
-        protects: It bounds what a silo learns of another's documents.
     """
 
     epsilon: float | None
     shape: tuple[int, int]
     statistics: tuple[int, int]
-    asks: bool = False
-    protects: bool = False
 
 
 #: Modes by name. At ε = 0.2 another silo neither reads a published document nor tells whether a text is there
-#: (benchmarks/document_attacks.json); 0.5 is the ICDE paper's. Under noise few rows are best; decoys need many.
+#: (benchmarks/document_attacks.json). Under noise few rows are best.
 MODES = {
-    "publish-once": Mode(0.2, (1, 4096), (1, 16384), protects=True),
+    "publish-once": Mode(0.2, (1, 4096), (1, 16384)),
     "plain": Mode(None, (10, 120), (5, 16384)),
-    "per-query": Mode(8.0, (10, 120), (1, 16384), asks=True, protects=True),
-    "paper": Mode(0.5, (10, 120), (5, 16384), asks=True),
 }
-
-_PUBLISHED = ("sketch.mode", tuple(name for name, mode in MODES.items() if not mode.asks))
-_ASKED = ("sketch.mode", tuple(name for name, mode in MODES.items() if mode.asks))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +66,7 @@ class Texts:
     foreign: int = setting(20, "Documents of each other silo: the best by BM25 of what is seen of them.", low=1)
     candidates: str = setting(
         "all",
-        "publish-once, plain: choose them among all documents, or by reverse-top-k lists (fedrank-zoo).",
-        needs=_PUBLISHED,
+        "Choose them among all documents, or by reverse-top-k lists (fedrank-zoo).",
     )
     scale: Literal["silo", "federation", "query"] = setting(
         "silo",
@@ -84,11 +75,6 @@ class Texts:
     stem: bool = setting(True, "Stem words (Snowball, English).")
     stopwords: bool = setting(True, "Leave out English stop words.")
     documents: int = setting(0, "Agreed largest number of documents of a silo; 0: as many as there are.", low=0)
-    words: int = setting(
-        0,
-        "Agreed largest number of different query words of a silo; 0: as many as there are.",
-        low=0,
-    )
     grades: int = setting(0, "Agreed number of grades, 0 included; 0: as many as there are, two at least.")
 
     def __post_init__(self):
@@ -106,16 +92,10 @@ class Texts:
 class Sketch:
     """Sketches of documents that other silos see, and their protection."""
 
-    mode: Literal["publish-once", "per-query", "paper", "plain"] = setting(
-        "publish-once",
-        "publish-once: noisy sketches are handed out once. per-query: each answer has noise, until a budget is spent. "
-        "paper: as printed; does not protect the document owner from the querier. plain: no noise.",
+    mode: Literal["publish-once", "plain"] = setting(
+        "publish-once", "publish-once: noisy sketches are handed out once. plain: no noise."
     )
-    epsilon: float | None = setting(
-        None,
-        "ε of one occurrence of a word, everything added up; of one answer in paper mode. Without it 0.2; per query 8, "
-        "in paper mode 0.5.",
-    )
+    epsilon: float | None = setting(None, "ε of one occurrence of a word, everything added up. Without it 0.2.")
     noise: Literal["laplace", "gaussian"] = setting("laplace", "Noise on cells; Gaussian noise at privacy.delta.")
     z: int = setting(0, "Rows of a document's sketch; 0: 1 where published with noise, else 10.", low=0)
     w: int = setting(
@@ -127,23 +107,13 @@ class Sketch:
     estimate: Literal["posterior", "median"] = setting(
         "posterior", "Counts from cells with noise: posterior mean given the statistics, or median as the paper has it."
     )
-    z1: int = setting(
-        5,
-        "per-query, paper: rows of a question that belong to its word; the others are decoys'.",
-        low=0,
-        needs=_ASKED,
-    )
-    decoys: str = setting("jos", "per-query, paper: scheme of decoys; icde is of fedrank-zoo.", needs=_ASKED)
-    answer_epsilon: float | None = setting(
-        None,
-        "per-query: ε of one answer; without it what makes the budget last for all questions.",
-        needs=("sketch.mode", ("per-query",)),
-    )
     statistics_z: int = setting(
         0, "Rows of the sketches of document frequencies and of all words; 0: 5, with noise 1.", low=0
     )
     statistics_w: int = setting(0, "Cells of a row of them; 0: 16,384.", low=0)
     as_published: bool = setting(False, "Features as printed: tf in BM25, 0.8 · length for the different words.")
+
+    modes: ClassVar[Mapping[str, Mode]] = MODES
 
     @property
     def citations(self) -> tuple[str, ...]:
@@ -153,7 +123,7 @@ class Sketch:
 
     def with_defaults(self) -> Sketch:
         """The same with the defaults of its mode in place of 0 and None."""
-        mode = MODES[self.mode]
+        mode = self.modes[self.mode]
         (z, w), (statistics_z, statistics_w) = mode.shape, mode.statistics
         return dataclasses.replace(
             self,
@@ -195,7 +165,7 @@ class Privacy:
         ConfigError: δ is not between 0 and 1.
     """
 
-    delta: float = setting(DELTA, "δ of Gaussian noise, and of answers that are added up.")
+    delta: float = setting(DELTA, "δ of Gaussian noise.")
 
     def __post_init__(self):
         if not 0 < self.delta < 1:

@@ -32,7 +32,7 @@ from fedrank.engine.model import provenance
 from fedrank.engine.run_folder import RunFolder, describe_messages
 from fedrank.metrics.offline import offline_metric
 from fedrank.texts.build import JOIN, TextExperiment, build_texts, parts_of
-from fedrank.texts.config import MODES, Texts, TextsRun
+from fedrank.texts.config import Texts, TextsRun
 from fedrank.texts.data.corpus import corpus_of, tokenise
 from fedrank.texts.data.features import NAMES
 from fedrank.texts.data.reader import read_texts
@@ -93,15 +93,11 @@ def agree_terms(config: TextsRun, where: str | None = None) -> Agreed:
         for layout in (exchange.request, exchange.reply):
             if layout.nbytes > MOST_BYTES:
                 setup, part = found.setup, 0.99 * MOST_BYTES / layout.nbytes  # sizes and heads stand beside the cells
-                fitting = (
-                    "Publish instead of asking (sketch-mode), or have fewer documents (texts-documents)."
-                    if setup.asks
-                    else f"{int(part * setup.documents):,} documents a silo fit (texts-documents), and "
-                    f"{setup.documents:,} with sketch-w = {int(part * setup.shape.w):,}."
-                )
                 raise ConfigError(
                     f"a message {layout.name} of {setup.silos} silos with {setup.documents:,} documents each would "
-                    f"have {layout.nbytes / 2**30:.1f} GiB, at most {MOST_BYTES / 2**30:.0f} GiB can cross. {fitting} "
+                    f"have {layout.nbytes / 2**30:.1f} GiB, at most {MOST_BYTES / 2**30:.0f} GiB can cross. "
+                    f"{int(part * setup.documents):,} documents a silo fit (texts-documents), and "
+                    f"{setup.documents:,} with sketch-w = {int(part * setup.shape.w):,}. "
                     "A search that leaves documents at home has no such limit: fedrank search owner serve."
                 )
     return found
@@ -116,12 +112,8 @@ def _make_terms(config: TextsRun, where: str | None) -> Agreed:
             f"data = {config.data!r} is no set of the catalogue, and a run does not say which files a node reads. "
             f'Say data = "{OWN}", and start each SuperNode with its own: --node-config \'data="/its/own/folder"\'.'
         )
-    t, asks = config.texts, MODES[config.method.sketch.mode].asks
-    lacking = [
-        name
-        for name, value in (("texts-documents", t.documents), ("texts-grades", t.grades), ("texts-words", t.words))
-        if not value and (asks or name != "texts-words")
-    ]
+    t = config.texts
+    lacking = [name for name, value in (("texts-documents", t.documents), ("texts-grades", t.grades)) if not value]
     if lacking:
         raise ConfigError(
             f"silos with own texts must agree on {' and '.join(lacking)} beforehand, since no party sees all "
@@ -129,7 +121,7 @@ def _make_terms(config: TextsRun, where: str | None) -> Agreed:
         )
     if t.cut != Texts().cut:
         raise ConfigError("texts-cut says how one collection is cut; here each silo has its own. Leave it out.")
-    parts = Parts(config, t.silos, t.grades, t.documents, t.words, _TYPICAL)
+    parts = Parts(config, t.silos, t.grades, t.documents, 0, _TYPICAL)
     return Agreed(config.method.bind(parts), t.silos)
 
 
@@ -306,7 +298,7 @@ class TextsSetup(SetupSide):
 
     @override
     def keeps(self, name: str) -> bool:
-        return name.startswith("rows.") or name in ("number", "spent", "answered")
+        return name.startswith("rows.") or name == "number"
 
     @override
     def answered(self, exchange: int, reply: bytes) -> None:

@@ -21,7 +21,7 @@ from fedrank.texts.attacks.documents import InsiderReads, insider_reads
 from fedrank.texts.data.features import Statistics, statistics_of
 from fedrank.texts.data.silos import Federation
 from fedrank.texts.silo_sketch.setup import SketchSetup
-from fedrank.texts.silo_sketch.setup.exchange_sketches import Receive, foreign_documents, rows_of_party
+from fedrank.texts.silo_sketch.setup.exchange_sketches import rows_of_party
 from fedrank.texts.silo_sketch.setup.rows import (
     SiloTexts,
     cross_rows,
@@ -87,8 +87,6 @@ class SetupResults:
         arrays: The rows.
         queries: Ids of the queries of each seed and silo, in order.
         ledger: What crossed, of the first seed.
-        budgets: For each seed and silo, how much of its privacy budget an owner of documents has spent (``spent``) and
-            how many words of each silo it answered (``answered``); empty where nothing is asked.
         errors: Errors of the counts, for each seed.
         insider: What the first silo reads of the second's documents by the attack in the box, of the first seed.
         scales: For each seed and silo, mean and deviation by which features are scaled; empty where each query's list
@@ -98,7 +96,6 @@ class SetupResults:
     arrays: TextRows
     queries: list[list[list[str]]]
     ledger: Ledger
-    budgets: list[list[dict[str, np.ndarray]]]
     errors: list[CountErrors]
     scales: list[list[tuple[np.ndarray, ...]]]
     insider: InsiderReads | None = None
@@ -126,7 +123,7 @@ def run_setups(
         FedrankError: A setup failed.
     """
     sets: list[list[list[dict[str, np.ndarray]]]] = [[], [], [], []] if exact else [[], []]
-    ledger, budgets, errors, scales = Ledger(), [], [], []
+    ledger, errors, scales = Ledger(), [], []
     for seed, federation, silos in zip(seeds, federations, texts, strict=True):
         stage(f"Sketches of seed {seed}")
         rng = np.random.default_rng([seed, SETUP_SEED])
@@ -136,7 +133,6 @@ def run_setups(
         sets[SKETCHED].append(rows)
         scales.append([tuple(own[name] for name in ("mean", "deviation") if name in own) for own in rows])
         sets[ISOLATED].append([isolated_rows(one, setup, own) for one, own in zip(silos, rows, strict=True)])
-        budgets.append([{k: party.own[k] for k in ("spent", "answered") if k in party.own} for party in parties])
         errors.append(count_errors(setup, state, parties, federation))
         if exact:
             sets[EXACT].append(exact_rows(federation, silos, setup))
@@ -144,7 +140,7 @@ def run_setups(
     arrays = _stack(federations, sets)
     queries = [[[one.corpus.query_ids[number] for number in one.used_queries] for one in silos] for silos in texts]
     stage("Attack by another silo")
-    return SetupResults(arrays, queries, ledger, budgets, errors, scales, insider_reads(setup, federations[0]))
+    return SetupResults(arrays, queries, ledger, errors, scales, insider_reads(setup, federations[0]))
 
 
 def exact_rows(
@@ -210,8 +206,8 @@ def count_errors(
     setup: SketchSetup, state: SetupState, parties: Sequence[Party], federation: Federation
 ) -> CountErrors:
     """Errors of the first silo's counts of the second silo's documents; NaN where there are none."""
-    request = Receive(setup).address(state, 0)
-    foreign = foreign_documents(setup, parties[0], request)[1]
+    receive = setup.receive
+    foreign = receive.foreign_documents(parties[0], receive.address(state, 0))[1]
     words = parties[0].shared.words
     if foreign is None or not words:
         return CountErrors(*[float("nan")] * 4)

@@ -262,7 +262,6 @@ class TextRunner(Runner):
         silos = []
         for k, name in enumerate(e.names):
             part, corpus = rows.part[0, 0, k], first.silos[k]
-            owner = o.budgets[0][k]
             silos.append(
                 {
                     "name": name,
@@ -270,8 +269,6 @@ class TextRunner(Runner):
                     "queries": {split: int((part == n).sum()) for split, n in (("train", 0), ("vali", 1), ("test", 2))},
                     "rows": int(rows.counts[0, 0, k, 0]),
                     "pairs": int(rows.counts[0, 0, k, 1]),
-                    "spent": float(owner["spent"][0]) if "spent" in owner else None,
-                    "answered": [int(n) for n in owner["answered"]] if "answered" in owner else None,
                 }
             )
         noise, error = setup.noise, np.array(o.errors, float)
@@ -282,9 +279,6 @@ class TextRunner(Runner):
             "mode": noise.mode,
             "sketch": {"z": setup.shape.z, "w": setup.shape.w, "kind": setup.shape.kind},
             "statistics": {"z": setup.statistics.z, "w": setup.statistics.w},
-            "z1": setup.sketch.z1 if setup.asks else None,
-            "decoys": setup.sketch.decoys if setup.asks else None,
-            "allowed": setup.question_limit if noise.mode == "per-query" else None,
             "count_error": {"all": error[:, 0].tolist(), "held": error[:, 1].tolist()},
             "true_count": {"all": error[:, 2].tolist(), "held": error[:, 3].tolist()},
             "insider": None if o.insider is None else o.insider._asdict(),

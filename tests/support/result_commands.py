@@ -36,7 +36,7 @@ FINDINGS = [
     Finding("distinguish", "paper", "accuracy", 1.0, 0.998, 1.0, 0.622, True, 4000, "told in all cases"),
     Finding("distinguish", "publish-once", "accuracy", 0.52, 0.5, 0.54, 0.622, False, 4000, "as good as guessing"),
     Finding(
-        "repeat", "per-query, no ledger", "accuracy", 0.75, 0.72, 0.78, 0.622, True, 2000, "noise averages out", True
+        "distinguish", "independent 1/ε", "accuracy", 0.75, 0.72, 0.78, 0.622, True, 2000, "too little noise", True
     ),
     Finding("another owner", "plain", "words read", 0.93, 0.9, 0.96, 0.2, True, 50, "reads most words"),
 ]

@@ -11,7 +11,6 @@ import polars as pl
 
 from fedrank.core.ledger import Entry, Ledger
 from fedrank.core.privacy_report import NOBODY, PrivacyReport, Promise, Unit
-from fedrank.texts.sketch.account import ANSWER, QUERIER
 
 METHODS = ("CS-F-LTR", "BM25", "Local", "Local+", "Global (β = 0)", "exact features", "pooled data", "BM25, exact")
 #: What a method adds to Local, on own documents and in a search of all documents; at home all are worth the same.
@@ -151,16 +150,13 @@ def _metrics(rows: pl.DataFrame, names) -> pl.DataFrame:
 
 
 def _federation(names, seeds, mode, generated, refused, share, read) -> dict:
-    asks = mode in ("per-query", "paper")
     silos = []
     for k, name in enumerate(names):
-        answered = [0 if j == k else 50 - refused for j in range(len(names))] if asks else None
         one = {"name": name, "documents": 350, "queries": {"train": 29, "vali": 10, "test": 9 + k}, "rows": 1174}
-        silos.append({**one, "pairs": 1740, "spent": 6.25 if asks else None, "answered": answered})
+        silos.append({**one, "pairs": 1740})
     return {
         "silos": silos, "words": [50] * len(names), "foreign_share": share, "mode": mode,
         "sketch": {"z": 10, "w": 120, "kind": "count"}, "statistics": {"z": 1, "w": 16384},
-        "z1": 5 if asks else None, "decoys": "jos" if asks else None, "allowed": 330 if mode == "per-query" else None,
         "count_error": {"all": [0.25] * seeds, "held": [0.5, 1.0, 1.5][:seeds]}, "beta": 0.3, "generated": generated,
         "notes": ["Documents <without> a word: 2."],
         "insider": None if read is None else {"share": read, "low": read - 0.02, "high": read + 0.02, "documents": 50},
@@ -198,26 +194,21 @@ def _queries(folder: Path, rows: pl.DataFrame) -> None:
 
 def _privacy(mode: str, epsilon: float | None) -> dict:
     def of(unit, times, scope=""):
-        found = times * epsilon if epsilon is not None and mode in ("publish-once", "per-query") else math.inf
+        found = times * epsilon if epsilon is not None and mode == "publish-once" else math.inf
         return Promise(unit, found, scope=scope)
 
-    answers = 330 if mode in ("per-query", "paper") else 0
     bounded = of(Unit.OCCURRENCE, 1).epsilon < math.inf
-    published = epsilon if mode == "paper" else None
     return PrivacyReport(
         "discrete Laplace noise",
         NOBODY,
         (
-            *((Promise(Unit.OCCURRENCE, 0.08, scope=ANSWER),) if mode == "per-query" else ()),
-            of(Unit.OCCURRENCE, 1), Promise(Unit.OCCURRENCE, 4.25, scope=QUERIER),
+            of(Unit.OCCURRENCE, 1),
             of(Unit.REPLACED_WORD, 2), of(Unit.DOCUMENT, 407),
         ),
         ("One occurrence of a word.",) if bounded else (),
         ("The models that a silo sends.",),
         {
-            "mode": mode, "scale": 0.46875, "sensitivity": 3.0, "epsilon_published": published,
-            "epsilon_published_total": None if published is None else answers * published, "occurrences": 407,
-            "answers": answers, "answers_of_querier": 110, "training": True, "delta": 1e-06,
+            "mode": mode, "scale": 0.46875, "sensitivity": 3.0, "occurrences": 407, "training": True, "delta": 1e-06,
         },
         (f"What mode {mode} promises.",),
     ).as_json()  # fmt: skip

@@ -8,7 +8,7 @@ from dataclasses import fields
 import numpy as np
 
 from fedrank.engine.setup import run_setup
-from fedrank.texts.config import MODES, Sketch, Texts
+from fedrank.texts.config import Sketch, Texts
 from fedrank.texts.data import generate
 from fedrank.texts.data.corpus import corpus_of
 from fedrank.texts.data.silos import federation_of
@@ -22,7 +22,7 @@ from fedrank.texts.sketch.key import ALL_SILOS
 
 SILOS = 3
 #: Settings of sketches that :func:`setup_of` takes by name.
-_SKETCH = ("z1", "decoys", "estimate", "as_published")
+_SKETCH = ("estimate", "as_published")
 #: Collisions in the majority of the rows do not happen in these.
 WIDE, WIDE_STATISTICS = SketchShape(5, 2048), SketchShape(5, 16384)
 NARROW, NARROW_STATISTICS = SketchShape(6, 64), SketchShape(1, 256)
@@ -101,22 +101,19 @@ def setup_of(mode="plain", texts=None, **settings):
     epsilon = settings.pop("epsilon", None if mode == "plain" else 8.0)
     sketch = Sketch(
         mode=mode,
-        # of one answer where questions are asked
-        epsilon=settings.pop("limit", np.inf) if mode == "per-query" else epsilon,
-        answer_epsilon=epsilon if mode == "per-query" else None,
+        epsilon=epsilon,
         noise=settings.pop("mechanism", "laplace"),
         z=shape.z,
         w=shape.w,
         statistics_z=statistics.z,
         statistics_w=statistics.w,
-        **{"z1": 1, "estimate": "median"} | {name: settings.pop(name) for name in _SKETCH if name in settings},
+        **{"estimate": "median"} | {name: settings.pop(name) for name in _SKETCH if name in settings},
     )
     return SketchSetup(
         silos=len(texts),
         texts=Texts(**{"scale": "federation", "depth": 6, "negatives": 3, "foreign": 5} | settings.pop("rows", {})),
         sketch=sketch,
         documents=settings.pop("documents", max(one.corpus.n_documents for one in texts) + 2),
-        words=settings.pop("words", max(len(one.words) for one in texts) + 1) if MODES[mode].asks else 0,
         seed=1,
         **settings,
     )

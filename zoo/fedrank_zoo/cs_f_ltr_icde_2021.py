@@ -5,7 +5,7 @@ Wang, Tong, Shi, Xu: *An Efficient Approach for Cross-Silo Federated Learning to
 **Decoys word by word** (equation 4; :class:`IcdeObfuscator`). Every position of a question that does not belong to the
 term holds the cell of another word. An owner of documents who counts for each word of a dictionary in how many
 positions it fits finds the term, because nothing else fits in z₁ positions. The journal version mends that
-(:mod:`fedrank.texts.sketch.decoys`).
+(:mod:`fedrank_zoo.decoys`).
 
 **Reverse top-K** (Algorithms 4 and 5; :class:`ReverseTopK`): which documents hold a term most often, without asking
 every document. Each of the z × w cells keeps, of all documents, the αK with the largest values there. A question for a
@@ -37,7 +37,7 @@ from typing_extensions import override
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.texts.silo_sketch.setup.settings import SetupSettings
 from fedrank.texts.sketch import Cells, Hashes, SketchShape, flat_cells
-from fedrank.texts.sketch.decoys import Obfuscator
+from fedrank_zoo.decoys import Obfuscator
 
 #: What a cell keeps: the ends of its values, the largest (as printed), or the largest in size.
 ENDS = ("both", "top", "absolute")

@@ -11,10 +11,9 @@ from fedrank import __version__
 from fedrank.core.citations import bibtex
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
-from fedrank.report import tables
 from fedrank.report.claims import Measured, Named, Sentence, Share, say
 from fedrank.report.figures import Level, levels_figure
-from fedrank.report.html import Html, document, h, section
+from fedrank.report.html import Html, bullets, document, h, section
 from fedrank.report.opening import Number, Opening, head
 from fedrank.report.statistics import p_is
 from fedrank.report.tables import Column, Table
@@ -59,7 +58,7 @@ def write_answers(made: Mapping[str, Json], answers: Sequence[Answer], file: str
         head(opening, about, (), chart.figure("ways", opening.description), _warning(caveats)),
         *(_overview(answers) if len(answers) > 1 else ()),
         *parts,
-        section("flow", "Rows in, out, and why", tables.to_html(_flow(first)), _list(made["notes"])),
+        section("flow", "Rows in, out, and why", _flow(first), _list(made["notes"])),
         section("methods", "For a paper", h("p", methods(first)), h("pre", h("code", bibtex(_CITED)))),
         h("footer", f"Made by fedrank silos compare, fedrank {__version__}, seed {made['seed']}."),
     )
@@ -119,8 +118,8 @@ def _overview(answers: Sequence[Answer]) -> list[Html]:
         ),
     )
     return [
-        section("use", "What to use", tables.to_html(use)),
-        section("matrix", "Who helps whom", tables.to_html(matrix)),
+        section("use", "What to use", use),
+        section("matrix", "Who helps whom", matrix),
     ]
 
 
@@ -154,26 +153,24 @@ def _of(one: Answer, several: bool) -> list[Html]:
     at = f"-{one.target}" if several else ""
     found = one.calibration
     return [
-        section(f"ways{at}", f"Every way{name}", tables.to_html(ways_table(one))),
-        section(f"silos{at}", f"Who helps and who harms{name}", tables.to_html(verdicts_table(one))),
+        section(f"ways{at}", f"Every way{name}", ways_table(one)),
+        section(f"silos{at}", f"Who helps and who harms{name}", verdicts_table(one)),
         section(
             f"calibration{at}",
             f"Do probabilities mean what they say?{name}",
             h("p", calibration_words(one)),
-            tables.to_html(_curve(one)),
-            tables.to_html(
-                Table(
-                    "Decision curve",
-                    (
-                        Column("probability", "acting from a probability of", numeric=True, digits=2),
-                        Column("benefit", "net benefit", numeric=True, signed=True, digits=3),
-                        Column("benefit_all", "of acting on every row", numeric=True, signed=True, digits=3),
-                        Column("sensitivity", "sensitivity", numeric=True, digits=3),
-                        Column("specificity", "specificity", numeric=True, digits=3),
-                    ),
-                    tuple(row._asdict() for row in found.thresholds),
-                    ("Acting on no row has a net benefit of 0.",),
-                )
+            _curve(one),
+            Table(
+                "Decision curve",
+                (
+                    Column("probability", "acting from a probability of", numeric=True, digits=2),
+                    Column("benefit", "net benefit", numeric=True, signed=True, digits=3),
+                    Column("benefit_all", "of acting on every row", numeric=True, signed=True, digits=3),
+                    Column("sensitivity", "sensitivity", numeric=True, digits=3),
+                    Column("specificity", "specificity", numeric=True, digits=3),
+                ),
+                tuple(row._asdict() for row in found.thresholds),
+                ("Acting on no row has a net benefit of 0.",),
             ),
         ),
     ]
@@ -327,7 +324,7 @@ def _warning(said: Sequence[str]) -> Html | None:
 
 
 def _list(said: Sequence[str]) -> Html:
-    return h("ul", *(h("li", line) for line in said))
+    return bullets(said)
 
 
 def _ends(ends: tuple[float, float], signed: bool = True) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 
 from fedrank.report import describe, sections, wording
 from fedrank.report.charts import Chart
-from fedrank.report.claims import Comparison, Effects, Measured, Named, Sentence, Share, Size, Verdict, list_all, say
-from fedrank.report.figures import Level, levels_figure
+from fedrank.report.claims import Comparison, Effects, Measured, Named, Sentence, Share, Verdict, list_all, say
+from fedrank.report.figures import Level
 from fedrank.report.opening import Number, Opening
 from fedrank.report.run import Run
 from fedrank.report.statistics import Interval, mean_interval
@@ -55,11 +55,7 @@ def opening_of(run: Run, harmful: Sequence[str]) -> Opening:
 
 def chart(run: Run) -> Chart | None:
     """Levels of the ways of training of one target, or gains over training alone of several; None without values."""
-    levels = _levels(run)
-    if not levels:
-        return None
-    said = [wording.seeds_in_words(len(run.seeds), shown="line"), *describe.caveats(run)]
-    return levels_figure(levels, _title(run), said, DIGITS, signed=_only(_silos(run)) is None)
+    return sections.opening_chart(run, _levels(run), _title(run), DIGITS, signed=_only(_silos(run)) is None)
 
 
 def _of_one(run: Run, target: str) -> tuple[Sentence, list[Number]]:
@@ -208,12 +204,8 @@ def _against(run: Run, target: str) -> dict[str, Comparison]:
 
 def _sent(run: Run) -> Number | None:
     """Bytes that a silo sends and receives in a round, in the mean over silos; None where nothing crosses."""
-    if run.ledger is None or not len(run.ledger):
-        return None
-    rounds = max(entry.round for entry in run.ledger) + 1
-    silos = len(_silos(run).names)
-    up, down = (run.ledger.bytes_from(who) / rounds / silos for who in ("parties", "server"))
-    return Number("Sent by a silo in a round", Size(round(up)), f"{wording.size(round(down))} received, on average")
+    rounds = max((entry.round for entry in run.ledger or ()), default=0) + 1
+    return sections.sent(run, rounds * len(_silos(run).names), "in a round", ", on average")
 
 
 def _seeds(run: Run) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedrank.report import describe, sections, tables, wording
 from fedrank.report.charts import Chart
-from fedrank.report.html import Html, h, join
+from fedrank.report.html import Html, bullets, h
 from fedrank.report.run import Page, Run, Section
 from fedrank.report.statistics import Interval
 from fedrank.silos.report import figures as silo_figures
@@ -74,7 +74,7 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
     """
     silos = _silos(run)
     unsaid = [said for said in describe.other_caveats(run) if said != UNDEFINED]
-    more = (tables.to_html(tables.final_table(run)),)
+    more = (tables.final_table(run),)
     return Page(
         run.shown.opening(run),
         (*unsaid, *silos.undefined),
@@ -82,10 +82,10 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
             _first_look(run),
             _sceptic(run),
             _helps(run, drawn) if silos.compared_targets else None,
-            Section("curves", "How it learnt", (_curves(run, drawn),)),
+            _curves(run, drawn),
             _arms(run, drawn),
             Section("final", "Final values", more),
-            Section("rows", "Rows in, out, and why", (tables.to_html(silo_tables.rows_table(run)),)),
+            Section("rows", "Rows in, out, and why", (silo_tables.rows_table(run),)),
             sections.left(run),
             sections.privacy(run),
             sections.repeat(run),
@@ -121,7 +121,7 @@ def _warning(run: Run) -> Html | None:
         return None
     bad = harmful(run)
     title = f"Warning: {wording.in_words(bad)} {'harm' if len(bad) > 1 else 'harms'}" if bad else "Warning"
-    items = h("ul", *(h("li", line) for line in said))
+    items = bullets(said)
     advice = h(
         "p",
         "Ask that silo how its labels are coded, or leave it out (silos.exclude). The evidence is about this data and "
@@ -133,37 +133,29 @@ def _warning(run: Run) -> Html | None:
 
 def _first_look(run: Run) -> Section | None:
     found = [table for target in _silos(run).targets if (table := silo_tables.look_table(run, target)) is not None]
-    return Section("first-look", "Before the first round", (*map(tables.to_html, found), _LOOKED)) if found else None
+    return Section("first-look", "Before the first round", (*found, _LOOKED)) if found else None
 
 
 def _sceptic(run: Run) -> Section | None:
     found = [table for target in _silos(run).targets if (table := silo_tables.sceptic_table(run, target)) is not None]
-    return Section("sceptic", "What one tries first", tuple(map(tables.to_html, found))) if found else None
+    return Section("sceptic", "What one tries first", tuple(found)) if found else None
 
 
 def _helps(run: Run, drawn: Mapping[str, Chart]) -> Section:
     silos = _silos(run)
-    parts: list[Html] = []
+    parts: list[object] = []
     if "who-helps-whom" in drawn:
         said = "Matrix of mean paired differences, a row for each target; the same numbers are in the tables below."
         parts.append(h("div", drawn["who-helps-whom"].figure("who-helps-whom", said), class_="matrix"))
-    parts.extend(tables.to_html(silo_tables.helpers_table(run, t)) for t in silos.compared_targets)
+    parts.extend(silo_tables.helpers_table(run, t) for t in silos.compared_targets)
     explained = [h("p", line, class_="note") for line in silo_tables.explain_columns(silos)]
     return Section("helps", "Who helps whom", (*parts, *explained))
 
 
-def _curves(run: Run, drawn: Mapping[str, Chart]) -> Html:
-    parts: list[Html] = []
-    for i, target in enumerate(_silos(run).targets):
-        if f"auc-round-{i}" not in drawn:
-            continue
-        said = f"{silo_figures.measured_by(run)} of {target}’s model by round"
-        parts.append(drawn[f"auc-round-{i}"].figure(f"auc-round-{i}", _alt(run, said)))
-    more = "Point at a curve to read its values." if parts else "There are no curves: no AUC is defined."
-    return join(
-        h("div", *parts, class_="charts"),
-        h("p", more, " Files of the figures: folder figures.", _rest(run), class_="note"),
-    )
+def _curves(run: Run, drawn: Mapping[str, Chart]) -> Section:
+    said = f"{silo_figures.measured_by(run)} of {{}}’s model by round"
+    described = {f"auc-round-{i}": said.format(target) for i, target in enumerate(_silos(run).targets)}
+    return sections.curves(run, drawn, described, more=_rest(run))
 
 
 def _arms(run: Run, drawn: Mapping[str, Chart]) -> Section | None:
@@ -173,7 +165,7 @@ def _arms(run: Run, drawn: Mapping[str, Chart]) -> Section | None:
         "estimate": "Estimate of each arm for {}, by round",
     }
     parts = [
-        drawn[f"{kind}-{i}"].figure(f"{kind}-{i}", _alt(run, said.format(target)))
+        drawn[f"{kind}-{i}"].figure(f"{kind}-{i}", describe.chart_words(run, said.format(target)))
         for i, target in enumerate(_silos(run).targets)
         for kind, said in kinds.items()
         if f"{kind}-{i}" in drawn
@@ -197,10 +189,6 @@ def _number(value: Interval) -> str:
 def _rest(run: Run) -> str:
     count = len(_silos(run).targets)
     return "" if count <= MOST_TARGETS else f" Figures are of the first {MOST_TARGETS} of {count} targets."
-
-
-def _alt(run: Run, what: str) -> str:
-    return f"{what}. The final values are in the table below.{''.join(f' {c}.' for c in describe.caveats(run))}"
 
 
 def _silos(run: Run) -> Silos:

@@ -11,10 +11,9 @@ import numpy as np
 from fedrank import __version__
 from fedrank.core.errors import RunError
 from fedrank.engine.checkpoint import write_atomically
-from fedrank.report import tables
 from fedrank.report.claims import Named
 from fedrank.report.figures import Level, levels_figure
-from fedrank.report.html import Html, document, h, section
+from fedrank.report.html import Html, bullets, document, h, section
 from fedrank.report.opening import Number, Opening, head
 from fedrank.report.statistics import p_value
 from fedrank.report.tables import Column, Table
@@ -87,7 +86,7 @@ def write_study(made: Coordinator, path: Path) -> Path:
             chart.figure("effects", opening.description) if chart is not None else None, _warning(warnings),
         ),
         *(_section(one, made) for one in found),
-        section("rows", "Rows, silos and rounds", tables.to_html(_flow(found, made))),
+        section("rows", "Rows, silos and rounds", _flow(found, made)),
         section("methods", "For a paper", h("p", methods(made))),
         h("footer", f"Made by fedrank silos, fedrank {__version__}."),
     )  # fmt: skip
@@ -173,13 +172,13 @@ def _section(one: Answered, made: Coordinator) -> Html:
     name = file_name(one.question.name)
     parts: list[Any] = [h("p", str(headline(one, made.codebook)))]
     if one.progress.result is not None:
-        parts.append(tables.to_html(result_table(one, made)))
+        parts.append(result_table(one, made))
     if one.joint:
-        parts.append(tables.to_html(_joint_table(one)))
+        parts.append(_joint_table(one))
     if one.more:
         parts.append(h("p", "; ".join(f"{key} {_number(value)}" for key, value in one.more.items()) + "."))
     if one.notes:
-        parts.append(h("ul", *(h("li", note) for note in one.notes)))
+        parts.append(bullets(one.notes))
     return section(f"q-{name}", f"{one.question.name}: {one.question.model}", *parts)
 
 
@@ -265,7 +264,7 @@ def _correction_words(method: str) -> str:
 def _warning(said: list[str]) -> Html | None:
     if not said:
         return None
-    items = h("ul", *(h("li", line) for line in said))
+    items = bullets(said)
     return h("div", h("strong", "Look at this first"), items, class_="warning", role="note", aria_label="Warning")
 
 

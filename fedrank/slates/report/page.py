@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from fedrank.core.privacy_report import Unit
 from fedrank.report import describe, sections, tables, wording
 from fedrank.report.charts import Chart
-from fedrank.report.claims import Comparison, Measured, Named, Percent, Sentence, Size, Spent, Verdict, say
+from fedrank.report.claims import Comparison, Measured, Named, Percent, Sentence, Spent, Verdict, say
 from fedrank.report.curves import NOTHING_YET
-from fedrank.report.figures import Level, levels_figure
+from fedrank.report.figures import Level
 from fedrank.report.html import h
 from fedrank.report.opening import Number, Opening
 from fedrank.report.run import Page, Run, Section
@@ -89,15 +89,6 @@ def opening_of(run: Run) -> Opening:
     return Opening(title, sentence + describe.closing(run), (*numbers, *costs), *chart)
 
 
-def opening_chart(run: Run) -> Chart | None:
-    """Chart of engagement beside fixed policies and the optimum; None before the first evaluation."""
-    levels = _levels(run)
-    if not levels:
-        return None
-    said = [wording.seeds_in_words(len(run.seeds), shown="line"), *describe.caveats(run)]
-    return levels_figure(levels, _TITLE, said, DIGITS)
-
-
 def _more(difference: Estimate, base: float) -> Comparison:
     """Engagement compared with that of random slates."""
     return Comparison(difference, "that of random ones", base, ways=("above", "below"), than="", digits=DIGITS)
@@ -147,13 +138,9 @@ def _levels(run: Run) -> list[Level]:
 
 
 def _sent(run: Run, slates: SlateRun) -> Number | None:
-    """Bytes that a platform sends and receives in a round; None where nothing crosses."""
-    if run.ledger is None or not len(run.ledger):
-        return None
+    """Bytes that a platform sends and receives in a round, or a run; None where nothing crosses."""
     rounds = 1 if slates.by_sums else max(1, rounds_of_platforms(run))
-    up, down = (run.ledger.bytes_from(who) / len(slates.names) / rounds for who in ("parties", "server"))
-    when = "run" if slates.by_sums else "round"
-    return Number(f"Sent by a platform in a {when}", Size(round(up)), f"{wording.size(round(down))} received")
+    return sections.sent(run, len(slates.names) * rounds, f"in a {'run' if slates.by_sums else 'round'}")
 
 
 def _privacy(run: Run, slates: SlateRun) -> Number | None:
@@ -180,7 +167,7 @@ MOST_PLATFORMS = 5
 def charts(run: Run) -> dict[str, Chart]:
     """All figures of the page by name, which is also that of its file."""
     slates = slates_of(run)
-    first = opening_chart(run)
+    first = sections.opening_chart(run, _levels(run), _TITLE, DIGITS)
     out: dict[str, Chart] = {} if first is None else {CHART: first}
     for place, measure in enumerate(slates.measures[: MOST_PLATFORMS + 1]):
         if slate_tables.final_engagement(run, measure) is not None:
@@ -199,26 +186,19 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
         drawn: From :func:`charts`.
     """
     slates, faults = slates_of(run), slate_tables.faults_table(run)
-    crossed, policies = slate_tables.crossed_table(run), slate_tables.policies_table(run)
-    found = (h("ul", *(h("li", said) for said in slate_tables.verdicts(run)), class_="verdicts"),)
-    final = (
-        tables.to_html(slate_tables.platforms_table(run)),
-        None if policies is None else tables.to_html(policies),
-    )
-    every = [] if crossed is None else [tables.to_html(crossed, code=("exchange", "message"))]
     return Page(
         run.shown.opening(run),
         describe.other_caveats(run),
         (
             _stay(run, drawn),
-            Section("found", "What was found", found),
-            Section("who", "Who is who", (tables.to_html(slate_tables.parties_table(run)),)),
-            _curves(run, drawn),
-            Section("final", "Engagement", final),
+            sections.found(slate_tables.verdicts(run)),
+            Section("who", "Who is who", (slate_tables.parties_table(run),)),
+            sections.curves(run, drawn, _described(drawn), "How they learnt"),
+            Section("final", "Engagement", (slate_tables.platforms_table(run), slate_tables.policies_table(run))),
             None if faults is None else _faults(run, faults),
-            sections.left(run, *every),
+            sections.left(run, slate_tables.crossed_table(run)),
             sections.privacy(run),
-            Section("users", "Users", (tables.to_html(slate_tables.world_table(run)),)),
+            Section("users", "Users", (slate_tables.world_table(run),)),
             sections.repeat(run),
             sections.configuration(run, notes=not slates.notes),
             sections.citation(run),
@@ -239,23 +219,14 @@ def _stay(run: Run, drawn: Mapping[str, Chart]) -> Section | None:
     return Section("stay", "What is served when", (*said, h("div", *pictures, class_="charts")))
 
 
-def _curves(run: Run, drawn: Mapping[str, Chart]) -> Section:
-    caveats = "".join(f" {caveat}." for caveat in describe.caveats(run))
-    parts = [
-        chart.figure(
-            name,
-            ("What users brought while platforms learnt" if name == "while-learning" else _about(name))
-            + f". The final values are in the tables below.{caveats}",
-        )
-        for name, chart in drawn.items()
-        if name not in (CHART, *FIGURES)
-    ]
-    note = "Point at a curve to read its values. Their files: folder figures." if parts else "There are no curves yet."
-    content = (h("div", *parts, class_="charts"), h("p", note, class_="note"))
-    return Section("curves", "How they learnt", content)
+def _described(drawn: Mapping[str, Chart]) -> dict[str, str]:
+    """The words for each learning curve."""
+    return {name: _about(name) for name in drawn if name not in (CHART, *FIGURES)}
 
 
 def _about(name: str) -> str:
+    if name == "while-learning":
+        return "What users brought while platforms learnt"
     whose = name.removeprefix("engagement-")
     on = "all platforms together" if whose == "all" else f"platform {whose.upper()}"
     return f"Learning curve of a fresh user’s engagement, {on}, with fixed policies and the optimum as dashed lines"
@@ -266,5 +237,5 @@ def _faults(run: Run, faults: tables.Table) -> Section:
         "These settings do as the published code does, and not as the publication means. Each is switched off by its "
         'setting, all of them by slates.mode = "corrected".'
     )
-    content = (h("p", said), tables.to_html(faults, code=("key",)))
+    content = (h("p", said), faults)
     return Section("faults", "Faults of the published code", content)

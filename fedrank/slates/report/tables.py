@@ -372,7 +372,7 @@ def faults_table(run: Run) -> Table | None:
     ]
     if not rows:
         return None
-    columns = (Column("name", "fault"), Column("what", "what it does"), Column("key", "setting"))
+    columns = (Column("name", "fault"), Column("what", "what it does"), Column("key", "setting", code=True))
     return Table("Faults of the published code that are on", columns, tuple(rows))
 
 
@@ -400,8 +400,8 @@ def crossed_table(run: Run) -> Table | None:
             }
         )
     columns = (
-        Column("exchange", "exchange"),
-        Column("message", "message"),
+        Column("exchange", "exchange", code=True),
+        Column("message", "message", code=True),
         Column("way", "way"),
         Column("when", "in each"),
         Column("each", "messages", numeric=True),

@@ -34,36 +34,3 @@ def published_sketch(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
     return Audit(
         "published-sketch", Unit.OCCURRENCE, _OCCURRENCE, epsilon * noise.part("sketches"), sample, ordered=True
     )
-
-
-def sketch_answers(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
-    """The answer to one question about a document, with separate noise in each cell.
-
-    Args:
-        epsilon: ε of an answer, in nats.
-        delta: Not used: Laplace noise has none.
-    """
-    noise = SketchNoise("per-query", epsilon, z=_ROWS)
-
-    def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
-        return _larger(noise.answer(np.full((trials, 1, _ROWS), world, np.int32))[:, 0])
-
-    return Audit("sketch-answers", Unit.OCCURRENCE, _OCCURRENCE, epsilon, sample, ordered=True)
-
-
-def sketch_answers_as_printed(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
-    """The same with the noise of Shi et al. (2021), equation 5: one variable for all cells, which a decoy takes off.
-
-    Args:
-        epsilon: ε of an answer as printed, in nats.
-        delta: Not used: Laplace noise has none.
-    """
-    noise = SketchNoise("paper", epsilon, z=2)
-
-    def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
-        cells = np.zeros((trials, 1, 2), np.int32)
-        cells[:, :, 0] = world  # the other cell is the querier's own decoy: no word of the document is there
-        answers = noise.answer(cells)[:, 0]
-        return np.rint(answers[:, 0] - answers[:, 1]).astype(np.int64)
-
-    return Audit("sketch-answers-as-printed", Unit.OCCURRENCE, _OCCURRENCE, epsilon, sample, holds=False)

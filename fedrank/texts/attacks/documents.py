@@ -6,13 +6,12 @@ Reading documents from sketches.
 
 * :func:`insider`: another owner has the secret of the hashes. For each word he compares the noisy cells with what they
   would be with and without the word, weighed by how many of his own documents hold it; each cell is given to the
-  likeliest of the words that fall into it. Where owners answer questions instead, he asks about the likeliest words, as
-  many as their budget lasts for.
+  likeliest of the words that fall into it.
 * :func:`guesser`: the server passes on sealed bytes, and has some of the documents from elsewhere. A guess is left.
 * :func:`server`: what it would read if sketches were not sealed. A word's cell is the one that goes up and down with
   the word's count in the documents that it has; with the cells found, it reads as the insider does.
 * :func:`is_there`: is a given text among an owner's documents? The likelihood ratio of the text's cells, at the
-  document where it is largest. Where owners answer questions, he asks about the text's words.
+  document where it is largest.
 
 The attack of another silo on the documents of a run: what it reads of them, and whether it finds a text there.
 """
@@ -35,7 +34,6 @@ from fedrank.texts.data.silos import Federation
 from fedrank.texts.served.documents import Document, Words, words_of
 from fedrank.texts.silo_sketch.setup import SketchSetup
 from fedrank.texts.sketch import Hashes, SketchShape, encode, hash_terms
-from fedrank.texts.sketch.account import plan
 from fedrank.texts.sketch.noise import SketchNoise
 
 
@@ -199,58 +197,26 @@ _BELIEVED = 0.5
 
 
 class Shown(NamedTuple):
-    """Protection of the documents of owners: hashes, noise, questions.
+    """Protection of the documents of owners.
 
     Attributes:
         hashes: Hashes of the vocabulary.
-        noise: Noise of sketches that are published, or of an answer where questions are asked.
-        questions: Questions that an owner answers about a document, where questions are asked.
+        noise: Noise of the sketches that are published.
     """
 
     hashes: Hashes
     noise: SketchNoise
-    questions: int
-
-    @property
-    def asks(self) -> bool:
-        """True if owners answer questions instead of publishing sketches."""
-        return MODES[self.noise.mode].asks
-
-    @property
-    def own(self) -> int:
-        """Rows of a question that are about its word.
-
-        The noise as printed is one variable for all rows: the attacker spends half of them on learning it.
-        """
-        z = self.hashes.rows.shape[1]
-        return z - z // 2 if self.noise.mode == "paper" else z
 
     @property
     def spread(self) -> float:
         """Scale of the noise in a cell, as the attacker takes it."""
-        return _UNNOISED if self.noise.mode == "paper" else self.noise.scale() or _UNNOISED
-
-    def answers(
-        self,
-        sketches: Integer[np.ndarray, "documents z w"],
-        words: Integer[np.ndarray, " words"],
-        rng: np.random.Generator,
-    ) -> Float64[np.ndarray, "documents words own"]:
-        """The cells of some words in some documents, as an owner answers them to this attacker."""
-        rows, z = self.hashes.rows[words].copy(), sketches.shape[1]
-        rows[:, self.own :] = rng.integers(0, sketches.shape[2], (len(words), z - self.own))
-        answers = self.noise.answer(sketches[:, np.arange(z), rows].transpose(1, 0, 2), rng).transpose(1, 0, 2)
-        if self.own < z:  # the cells of others hold little, and as often more than nothing as less
-            answers = answers - np.median(answers[:, :, self.own :], axis=2, keepdims=True)
-        return answers[:, :, : self.own].astype(np.float64)
+        return self.noise.scale() or _UNNOISED
 
 
 def attack_sketched(held: Holdings, s: DocumentAttack, rng: np.random.Generator) -> list[Finding]:
-    """All attacks on the sketches of one collection; the server's only in modes in which it passes on sketches."""
+    """All attacks on the sketches of one collection."""
     shown, clean, targets = _shown(held, s, rng)
     found = attack_as_owner(held, s, rng, (shown, clean, targets))
-    if shown.asks:
-        return found
     how, published = _how(s), shown.noise.publish(clean, rng)
     known = rng.permutation(len(held.documents))
     known = np.setdiff1d(known[: max(2, round(s.known * len(known)))], targets)
@@ -296,11 +262,9 @@ def _shown(
     held: Holdings, s: DocumentAttack, rng: np.random.Generator
 ) -> tuple[Shown, Integer[np.ndarray, "documents z w"], Integer[np.ndarray, " targets"]]:
     """Protection of documents, their sketches without noise, and documents of owner 1 to read."""
-    sketch, epsilon = s.sketch(), s.sketch().epsilon
-    if epsilon is not None and sketch.mode == "per-query":
-        epsilon = plan(epsilon, s.sketch_questions + 1)  # one more, for sizes and statistics
-    shape, noise = SketchShape(sketch.z, sketch.w), SketchNoise(sketch.mode, epsilon, sketch.z)
-    shown = Shown(hash_terms(held.vocabulary, shape, rng.bytes(32)), noise, s.sketch_questions)
+    sketch = s.sketch()
+    shape, noise = SketchShape(sketch.z, sketch.w), SketchNoise(sketch.mode, sketch.epsilon, sketch.z)
+    shown = Shown(hash_terms(held.vocabulary, shape, rng.bytes(32)), noise)
     clean = encode(held.counts, shown.hashes, shape)
     return shown, clean, rng.permutation(held.of(1))[: s.trials]
 
@@ -314,8 +278,6 @@ def insider(
 ) -> Reading:
     """The owner 0 reads documents of others.
 
-    Where questions are asked, he asks about the words that he thinks likeliest.
-
     Args:
         held: Whose documents are whose.
         clean: Sketches of the targets without noise.
@@ -324,18 +286,8 @@ def insider(
         rng: Generator of the noise.
     """
     prior = held.prior(held.of(0))
-    if not shown.asks:
-        every = np.ones(len(prior), np.bool_)
-        return _read(held, shown.noise.publish(clean, rng), shown.hashes, every, shown.spread, prior, targets)
-    usable = np.zeros(len(prior), np.bool_)
-    unsure = np.flatnonzero(prior < 0.5)  # the others are a guess
-    usable[unsure[np.argsort(-prior[unsure], kind="stable")[: shown.questions]]] = True
-    words = np.flatnonzero(usable)
-    seen = np.zeros((len(targets), len(prior), shown.own), np.float32)
-    for place in range(len(targets)):
-        seen[place, words] = shown.answers(clean[[place]], words, rng)[0]
-    mine = Hashes(shown.hashes.rows[:, : shown.own], shown.hashes.signs[:, : shown.own])
-    return _read(held, seen, mine, usable, shown.spread, prior, targets, looked_up=True)
+    every = np.ones(len(prior), np.bool_)
+    return _read(held, shown.noise.publish(clean, rng), shown.hashes, every, shown.spread, prior, targets)
 
 
 def guesser(held: Holdings, known: Integer[np.ndarray, " known"], targets: Integer[np.ndarray, " targets"]) -> Reading:
@@ -377,35 +329,30 @@ def server(
 
 def _read(
     held: Holdings,
-    sketches: Shaped[np.ndarray, "targets z_or_words w_or_z"],
+    sketches: Shaped[np.ndarray, "targets z w"],
     hashes: Hashes,
     usable: Bool[np.ndarray, " vocabulary"],
     scale: float,
     prior: Float64[np.ndarray, " vocabulary"],
     targets: Integer[np.ndarray, " targets"],
-    looked_up: bool = False,
 ) -> Reading:
     """Read the words of targets: those that are likelier there than not, one a cell.
 
     Args:
         held: Whose documents are whose.
-        sketches: The targets' sketches; where ``looked_up``, each word's cells in them.
+        sketches: The targets' sketches.
         hashes: Cells and signs of the vocabulary.
         usable: Which words the attacker can look for.
         scale: Scale of the noise in a cell.
         prior: How likely each word is in a document.
         targets: Their numbers.
-        looked_up: Whether each word's cells were answered by themselves.
     """
     z, words = hashes.rows.shape[1], np.flatnonzero(usable)
     reading = Reading.empty()
     for place, target in enumerate(targets):
         odds = np.log(prior[words]) - np.log1p(-prior[words])
-        if looked_up:
-            cells = sketches[place, words].astype(np.float64)
-        else:
-            own = [sketches[place, row, hashes.rows[words, row]] for row in range(z)]
-            cells = np.stack(own, axis=1).astype(np.float64)
+        own = [sketches[place, row, hashes.rows[words, row]] for row in range(z)]
+        cells = np.stack(own, axis=1).astype(np.float64)
         signs = hashes.signs[words]
         # log Σ_c P(c) Π_a f(x_a − g_a c) / f(x_a), the noise's density f being Laplace's
         terms = [
@@ -439,25 +386,19 @@ def is_there(
     Args:
         held: Whose documents are whose.
         clean: Sketches of all documents without noise.
-        shown: How owners show them. Where questions are asked, the whole budget of an owner is there for each text.
+        shown: How owners show them.
         trials: Number of texts; half of them are documents of owner 1, half of owner 0.
         rng: Generator of the noise, and of which texts.
     """
-    theirs, prior, z = held.of(1), held.prior(held.of(0)), clean.shape[1]
+    theirs = held.of(1)
     inside = rng.permutation(theirs)[: trials // 2]
     outside = rng.permutation(held.of(0))[: trials // 2]
-    published = None if shown.asks else shown.noise.publish(clean[theirs], rng).reshape(len(theirs), -1)
+    published = shown.noise.publish(clean[theirs], rng).reshape(len(theirs), -1)
     values = []
     for text in (*inside, *outside):
-        if published is None:  # the text's rarest words tell most
-            words = held.counts.indices[held.counts.indptr[text] : held.counts.indptr[text + 1]]
-            words = words[np.argsort(prior[words], kind="stable")[: shown.questions]]
-            cells = shown.answers(clean[theirs], words, rng).reshape(len(theirs), -1)
-            own = clean[text][np.arange(z), shown.hashes.rows[words]][:, : shown.own].ravel()
-        else:
-            every = clean[text].ravel()
-            at = np.flatnonzero(every)
-            cells, own = published[:, at].astype(np.float64), every[at]
+        every = clean[text].ravel()
+        at = np.flatnonzero(every)
+        cells, own = published[:, at].astype(np.float64), every[at]
         ratio = ((np.abs(cells) - np.abs(cells - own)) / shown.spread).sum(axis=1)
         values.append(float(ratio.max()))
     return auc(np.array(values[: len(inside)]), np.array(values[len(inside) :])), len(values)
@@ -496,7 +437,7 @@ class InsiderReads(NamedTuple):
 
 
 def insider_reads(setup: SketchSetup, federation: Federation) -> InsiderReads | None:
-    """Attack bodies as the run shows them, with noise drawn once more; None where a silo has none.
+    """Attack bodies as the run shows them, with noise drawn once more; None without sketches or documents.
 
     Args:
         setup: The setup of the run.
@@ -509,9 +450,9 @@ def insider_reads(setup: SketchSetup, federation: Federation) -> InsiderReads | 
     held = Holdings([], [], tuple(whole.vocabulary), csr_array(whole.counts[0]), owner)
     theirs = held.of(1)
     targets = rng.permutation(theirs)[:_TARGETS]
-    if not len(targets) or not len(held.of(0)) or not len(held.vocabulary):
+    if setup.noise.mode not in MODES or not len(targets) or not len(held.of(0)) or not len(held.vocabulary):
         return None
-    shown = Shown(hash_terms(held.vocabulary, setup.shape, rng.bytes(32)), setup.noise, setup.question_limit)
+    shown = Shown(hash_terms(held.vocabulary, setup.shape, rng.bytes(32)), setup.noise)
     clean = encode(held.counts[targets], shown.hashes, setup.shape)
     reading = insider(held, clean, shown, targets, rng)
     low, high = interval_of(reading)

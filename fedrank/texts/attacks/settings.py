@@ -26,7 +26,6 @@ class DocumentAttack:
     sketch_epsilon: float | None = setting(None, "ε as sketch.epsilon of a run has it; without it the mode's default.")
     z: int = setting(0, "Rows of a sketch; 0: the mode's default.")
     w: int = setting(0, "Cells of a row; 0: the mode's default.")
-    sketch_questions: int = setting(900, "per-query: questions that the budget is divided over; paper: as many.")
     statistics_epsilon: float = setting(1.0, "ε of a document in the statistics of a search that is served.")
     owners: int = setting(4, "Owners of the documents; the first attacks, or asks, the second.")
     known: float = setting(0.05, "Part of the documents that the server of the sketches has from elsewhere.")
@@ -40,7 +39,6 @@ class DocumentAttack:
         for name, low, high in (
             ("z", 0, 100),
             ("w", 0, 1 << 20),
-            ("sketch_questions", 1, 10**6),
             ("owners", 2, 100),
             ("questions", 1, 10**6),
             ("targets", 1, 10**6),

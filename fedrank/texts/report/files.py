@@ -18,7 +18,6 @@ from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.report.files import convert_content, json_object, parquet
 from fedrank.texts.attacks.settings import FOUND, READABLE
-from fedrank.texts.config import MODES
 
 #: Columns of ``methods.parquet`` and their types.
 COLUMNS = {
@@ -40,9 +39,6 @@ FEDERATED, BM25, LOCAL, LOCAL_PLUS, GLOBAL, EXACT, POOLED, BM25_EXACT = METHODS 
 #: Sets of documents that are ranked, and how measures over them end in ``metrics.parquet`` and ``per_query.parquet``.
 SCOPES = {"own": "", "federation": ", all documents", "home": ", all documents, searched at home"}
 
-#: Those of them that protect no document.
-UNPROTECTED = ("paper", "plain")
-
 #: How the difference to :data:`LOCAL` ends in ``metrics.parquet``; of a search, to Local's search at home.
 GAIN = ": gain over Local"
 
@@ -61,9 +57,6 @@ class TextSilo:
         rows: Number of labelled own (query, document) pairs that it trains on.
         pairs: Number of unlabelled (own query, foreign document) pairs that it trains on.
         words: Number of different words of its queries, or None.
-        spent: ε that questions about one of its sketches have used up, the largest over sketches; None where nothing
-            is asked.
-        answered: Number of questions that it answered to each silo, in their order; None where nothing is asked.
     """
 
     name: str
@@ -72,8 +65,6 @@ class TextSilo:
     rows: int
     pairs: int
     words: int | None
-    spent: float | None
-    answered: tuple[int, ...] | None
 
 
 @dataclass(frozen=True)
@@ -142,12 +133,9 @@ class TextRun:
         methods: Columns as :data:`COLUMNS`, finite values only.
         measure: Measure of the gate and of the headline; the first measure of the configuration.
         decisions: Decisions of the gate; empty before the run wrote it, and without a local ranker to compare with.
-        mode: One of :data:`fedrank.texts.config.MODES`.
+        mode: One of :data:`fedrank.texts.config.MODES`, or that of a method from elsewhere.
         sketch: ``z``, ``w`` and ``kind`` of a document's sketches.
         statistics: ``z`` and ``w`` of the sketches of document frequencies.
-        z1: Number of rows of a question that belong to its word, or None where nothing is asked.
-        decoys: Scheme of decoys, or None.
-        allowed: Number of different answers about one sketch within the budget, or None where there is no budget.
         errors: Mean absolute error of the first silo's counts of the second's documents, by seed: over ``all`` pairs of
             a word and a document, and over those whose document has the word (``held``).
         counts: Mean true counts, likewise; empty if the run did not write them.
@@ -165,9 +153,6 @@ class TextRun:
     mode: str
     sketch: Mapping[str, Json]
     statistics: Mapping[str, Json]
-    z1: int | None
-    decoys: str | None
-    allowed: int | None
     errors: Mapping[str, tuple[float, ...]]
     counts: Mapping[str, tuple[float, ...]]
     foreign_share: float | None
@@ -175,6 +160,11 @@ class TextRun:
     generated: bool
     notes: tuple[str, ...] = ()
     insider: Insider | None = None
+
+    @property
+    def protects(self) -> bool:
+        """True if noise bounds what silos learn of each other's documents."""
+        return self.mode == "publish-once"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -263,6 +253,11 @@ def read_texts(folder: Path, *, finished: bool, expected: bool, measures: list[s
     if not (expected or file.exists()):
         return None
     raw = json_object(file)
+    if raw.get("mode") == "per-query":
+        raise RunError(
+            f"{folder}: silos answered questions here (sketch.mode = 'per-query'), which this version does not have. "
+            "Make the report with the version that made the run, or run again with publish-once."
+        )
     methods = _methods(folder / "methods.parquet", measures)
     gate_file = folder / "gate.json"
     gate = json_object(gate_file, needed=finished)
@@ -299,8 +294,6 @@ def _methods(file: Path, measures: list[str]) -> Frame:
 
 def _made(raw: Mapping[str, Json], methods: Frame, measure: str, decisions: tuple[Decision, ...]) -> TextRun:
     mode = str(raw["mode"])
-    if mode not in MODES:
-        raise ValueError(f"mode is {mode!r}, not one of {', '.join(MODES)}")
     words = raw.get("words") or [None] * len(raw["silos"])
     share = raw.get("foreign_share")
     return TextRun(
@@ -311,9 +304,6 @@ def _made(raw: Mapping[str, Json], methods: Frame, measure: str, decisions: tupl
         mode=mode,
         sketch={"z": int(raw["sketch"]["z"]), "w": int(raw["sketch"]["w"]), "kind": str(raw["sketch"]["kind"])},
         statistics={"z": int(raw["statistics"]["z"]), "w": int(raw["statistics"]["w"])},
-        z1=None if raw.get("z1") is None else int(raw["z1"]),
-        decoys=None if raw.get("decoys") is None else str(raw["decoys"]),
-        allowed=None if raw.get("allowed") is None else int(raw["allowed"]),
         errors=_by_seed(raw["count_error"]),
         counts=_by_seed(raw.get("true_count") or {}),
         foreign_share=None if share is None or math.isnan(share) else float(share),
@@ -325,7 +315,6 @@ def _made(raw: Mapping[str, Json], methods: Frame, measure: str, decisions: tupl
 
 
 def _silo(raw: Mapping[str, Json], words: int | None) -> TextSilo:
-    answered = raw.get("answered")
     return TextSilo(
         name=str(raw["name"]),
         documents=int(raw["documents"]),
@@ -333,8 +322,6 @@ def _silo(raw: Mapping[str, Json], words: int | None) -> TextSilo:
         rows=int(raw["rows"]),
         pairs=int(raw["pairs"]),
         words=None if words is None else int(words),
-        spent=None if raw.get("spent") is None else float(raw["spent"]),
-        answered=None if answered is None else tuple(map(int, answered)),
     )
 
 

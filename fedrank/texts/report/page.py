@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedrank.report import describe, sections, tables, wording, words
+from fedrank.report import describe, sections, words
 from fedrank.report.charts import Chart
-from fedrank.report.claims import Comparison, Measured, Sentence, Size, list_all, say
-from fedrank.report.figures import Level, levels_figure
-from fedrank.report.html import Html, h
+from fedrank.report.claims import Comparison, Measured, Sentence, list_all, say
+from fedrank.report.figures import Level
+from fedrank.report.html import Html, bullets, h
 from fedrank.report.opening import Number, Opening
 from fedrank.report.run import Page, Run, Section
 from fedrank.report.statistics import mean_interval
@@ -24,7 +24,6 @@ from fedrank.texts.report import tables as text_tables
 from fedrank.texts.report.files import BM25, BM25_EXACT, FEDERATED, LOCAL
 from fedrank.texts.report.tables import (
     READABLE_TO_SILOS,
-    UNPROTECTED,
     details_of,
     gain,
     gate_figure,
@@ -32,11 +31,18 @@ from fedrank.texts.report.tables import (
     lead,
     learning_figure,
     queries_table,
+    unprotected,
 )
 from fedrank.texts.report.verdicts import gate_table, verdicts
 
 #: Name of the chart that the page opens with.
 CHART = "opening"
+
+#: Charts of the section about learning, and what each shows.
+_CURVES = {
+    "curve-own": "Learning curve on own documents, BM25, Local and Local+ as dashed lines",
+    "curve-search": "Learning curve of a search of all documents; dashed lines: BM25 there, BM25 and Local at home",
+}
 
 
 def opening_of(run: Run) -> Opening:
@@ -46,29 +52,15 @@ def opening_of(run: Run) -> Opening:
     known = "generated texts" if run.shown.generated(run) or not isinstance(data, str) else data
     title = f"Searching the texts of {len(texts.silos)} silos together: {known}"
     sentence, numbers = _search_values(run) if _of_search(run) else _own(run)
-    if texts.mode in UNPROTECTED:
+    if not texts.protects:
         sentence += say(" Nothing protects the documents: see the warning.")
     elif texts.insider is not None and texts.insider.readable:
         sentence += say(" Other silos can read the documents: see the warning.")
     elif texts.insider is not None and texts.insider.found is not None and not texts.insider.finds:
         sentence += _hidden(run)
-    costs = []
-    if run.ledger is not None and len(run.ledger):
-        up, down = (run.ledger.bytes_from(who) / len(texts.silos) for who in ("parties", "server"))
-        costs.append(Number("Sent by a silo in all", Size(round(up)), f"{wording.size(round(down))} received"))
-    if (private := privacy.privacy_number(run)) is not None:
-        costs.append(private)
+    costs = [one for one in (sections.sent(run, len(texts.silos), "in all"), privacy.privacy_number(run)) if one]
     chart = (CHART, f"{_title(run)}. The same numbers are in the tables below.") if _levels(run) else ("", "")
     return Opening(title, sentence + describe.closing(run), (*numbers, *costs), *chart)
-
-
-def opening_chart(run: Run) -> Chart | None:
-    """Value that each way of searching reached; None without values."""
-    levels = _levels(run)
-    if not levels:
-        return None
-    said = [wording.seeds_in_words(len(run.seeds), shown="line"), *describe.caveats(run)]
-    return levels_figure(levels, _title(run), said)
 
 
 def _of_search(run: Run) -> bool:
@@ -166,7 +158,7 @@ def _mean(run: Run, method: str, scope: str) -> float:
 def charts(run: Run) -> dict[str, Chart]:
     """All figures of the page, by the name that their files have."""
     made = {
-        CHART: opening_chart(run),
+        CHART: sections.opening_chart(run, _levels(run), _title(run)),
         "curve-own": learning_figure(run, "own"),
         "curve-search": learning_figure(run, "federation"),
         "gate": gate_figure(run),
@@ -182,20 +174,18 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
         drawn: From :func:`charts`.
     """
     search = text_tables.search_table(run)
-    warned = (*UNPROTECTED.values(), READABLE_TO_SILOS)  # said by the warning
-    methods = (tables.to_html(text_tables.methods_table(run)), _table(queries_table(run)))
-    found = (h("ul", *(h("li", said) for said in verdicts(run)), class_="verdicts"),)
+    warned = (unprotected(run), READABLE_TO_SILOS)  # said by the warning
     return Page(
         run.shown.opening(run),
         tuple(said for said in describe.other_caveats(run) if said not in warned),
         (
-            Section("found", "What was found", found),
-            Section("methods", "Methods", methods),
-            Section("search", "Searching together", (tables.to_html(search),)) if search is not None else None,
+            sections.found(verdicts(run)),
+            Section("methods", "Methods", (text_tables.methods_table(run), queries_table(run))),
+            Section("search", "Searching together", (search,)) if search is not None else None,
             _silos(run, drawn),
-            _curves(run, drawn),
+            sections.curves(run, drawn, _CURVES),
             _privacy(run),
-            sections.left(run, *_some(text_tables.crossed_table(run))),
+            sections.left(run, text_tables.crossed_table(run)),
             _data(run),
             sections.repeat(run),
             sections.configuration(run, notes=False),
@@ -216,56 +206,22 @@ def _warning(run: Run) -> Html | None:
 
 
 def _silos(run: Run, drawn: Mapping[str, Chart]) -> Section:
-    gate = gate_table(run)
     figure = None
     if "gate" in drawn:
         said = "What adopting the federation’s ranker is worth to each silo in each seed; the table below has the sums"
-        figure = h("div", drawn["gate"].figure("gate", _alt(run, said)), class_="matrix")
-    content = (tables.to_html(text_tables.silos_table(run)), figure, _table(gate))
-    return Section("silos", "Silo by silo", content)
-
-
-def _curves(run: Run, drawn: Mapping[str, Chart]) -> Section:
-    names = {
-        "curve-own": "Learning curve on own documents, BM25, Local and Local+ as dashed lines",
-        "curve-search": "Learning curve of a search of all documents; dashed lines: BM25 there, BM25 and Local at home",
-    }
-    parts = [drawn[name].figure(name, _alt(run, said)) for name, said in names.items() if name in drawn]
-    note = (
-        "Point at a curve to read its values. Files of the figures: folder figures."
-        if parts
-        else "There are no curves."
-    )
-    content = (h("div", *parts, class_="charts"), h("p", note, class_="note"))
-    return Section("curves", "How it learnt", content)
+        figure = h("div", drawn["gate"].figure("gate", describe.chart_words(run, said)), class_="matrix")
+    return Section("silos", "Silo by silo", (text_tables.silos_table(run), figure, gate_table(run)))
 
 
 def _privacy(run: Run) -> Section:
     statement = [h("p", h("b", f"Mode {details_of(run).mode}. "), line) for line in words.privacy_words(run)]
-    shown = [text_privacy.epsilon_table(run), text_privacy.errors_table(run), text_privacy.questions_table(run)]
-    content = (
-        *statement,
-        *(tables.to_html(table) for table in shown if table is not None),
-        sections.list_coverage(run),
-    )
-    return Section("privacy", "Privacy of documents", content)
+    shown = (text_privacy.epsilon_table(run), text_privacy.errors_table(run))
+    return Section("privacy", "Privacy of documents", (*statement, *shown, sections.list_coverage(run)))
 
 
 def _data(run: Run) -> Section:
     texts = details_of(run)
     first = "Generated data: no real collection." if texts.generated else None
     items = [*([first] if first else ()), *texts.notes]
-    notes = h("ul", *(h("li", note) for note in items)) if items else None
-    return Section("data", "Data", (tables.to_html(text_tables.data_table(run)), notes))
-
-
-def _some(table: tables.Table | None) -> list[Html]:
-    return [] if table is None else [tables.to_html(table, code=("exchange",))]
-
-
-def _table(table: tables.Table | None) -> Html | None:
-    return None if table is None else tables.to_html(table)
-
-
-def _alt(run: Run, what: str) -> str:
-    return f"{what}. The final values are in the tables.{''.join(f' {c}.' for c in describe.caveats(run))}"
+    notes = bullets(items) if items else None
+    return Section("data", "Data", (text_tables.data_table(run), notes))

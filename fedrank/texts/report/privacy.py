@@ -14,9 +14,8 @@ from fedrank.report.opening import Number
 from fedrank.report.run import Run
 from fedrank.report.tables import Column, Table
 from fedrank.texts.attacks.settings import READABLE
-from fedrank.texts.report.files import UNPROTECTED, Insider, TextRun
+from fedrank.texts.report.files import Insider, TextRun
 from fedrank.texts.report.tables import details_of
-from fedrank.texts.sketch.account import ANSWER, PAPER_ATTACK, QUERIER
 
 #: A document that has a word has it at least once: an error of this size is as large as the smallest such count.
 _LARGE_ERROR = 1.0
@@ -25,8 +24,8 @@ _LARGE_ERROR = 1.0
 def warning(run: Run) -> tuple[str, list[str]] | None:
     """Title and sentences of the warning where other silos read documents, or find a text there; None elsewhere."""
     texts = details_of(run)
-    mode, read = texts.mode, reading_words(run)
-    if mode not in UNPROTECTED:
+    read = reading_words(run)
+    if texts.protects:
         if read is None or texts.insider is None or not (texts.insider.readable or texts.insider.finds):
             return None
         can = "can read the documents" if texts.insider.readable else "can tell whether a text is among the documents"
@@ -37,20 +36,15 @@ def warning(run: Run) -> tuple[str, list[str]] | None:
             "owners: fedrank search owner serve.",
         ]
     measured = [] if read is None else [read]
-    if mode == "plain":
-        return "Warning: nothing protects the documents", [
-            *measured,
+    if texts.mode == "plain":
+        account = [
             "Mode plain adds no noise. Every other silo knows the secret of the hashes and reads the count of every "
             "word in every document. It is there to see what noise costs; it is not for documents that others must "
-            "not see.",
+            "not see."
         ]
-    published = wording.epsilon_text(run.privacy and run.privacy.details["epsilon_published"])
-    return "Warning: paper mode does not protect the document owner from the querier", [
-        *measured,
-        f"The paper’s noise is one variable for all cells of an answer. The querier takes it off again, and the "
-        f"printed ε = {published} bounds nothing. {PAPER_ATTACK.in_words()} Use publish-once or per-query for "
-        "documents that others must not see.",
-    ]
+    else:  # a method from elsewhere, whose account says why
+        account = list(run.privacy.words if run.privacy is not None else ())
+    return "Warning: nothing protects the documents", [*measured, *account]
 
 
 def reading_words(run: Run) -> str | None:
@@ -84,40 +78,15 @@ def epsilon_table(run: Run) -> Table | None:
     if run.privacy is None:
         return None
     texts, epsilon, got = details_of(run), run.privacy.epsilon, run.privacy.details
-    delta = f"at δ = {wording.number(got['delta'])}"
-    counted = texts.mode == "per-query"
-    n, own = got["answers"], got["answers_of_querier"]
-    known = []
-    if got["epsilon_published"] is not None:
-        known += [
-            (got["epsilon_published"], "as the paper states it, of one answer", "Not a bound: see the warning."),
-            (
-                got["epsilon_published_total"],
-                f"the same, added up over {n:,} answers",
-                "What it would come to, if it held.",
-            ),
-        ]
-    if counted:
-        one = epsilon(Unit.OCCURRENCE, scope=ANSWER)
-        known.append((one, "one occurrence of a word, one answer", "Noise is drawn anew for each answer."))
-    known.append(
-        (
-            epsilon(Unit.OCCURRENCE),
-            "one occurrence of a word, all in all",
-            f"After {n:,} answers about a sketch, {delta}." if counted else "Once and for all, whoever looks.",
-        )
-    )
-    if counted:
-        one = epsilon(Unit.OCCURRENCE, scope=QUERIER)
-        known.append((one, "the same against one querier alone", f"Who has {own:,} of the answers, {delta}."))
-    known += [
+    known = (
+        (epsilon(Unit.OCCURRENCE), "one occurrence of a word, all in all", "Once and for all, whoever looks."),
         (epsilon(Unit.REPLACED_WORD), "a word replaced by another", "Two occurrences."),
         (
             epsilon(Unit.DOCUMENT),
             f"a whole document of {got['occurrences']:,} words",
             "Not covered: a number of this size promises nothing.",
         ),
-    ]
+    )
     rows = [
         {"what": what, "epsilon": wording.epsilon_text(value), "note": "No bound." if math.isinf(value) else note}
         for value, what, note in known
@@ -144,21 +113,14 @@ def budgets_table(runs: Mapping[str, Run], title: str = "case") -> Table | None:
     rows = []
     for label, privacy in known.items():
         got = privacy.details
-        mode, published, total = got["mode"], got["epsilon_published"], got["epsilon_published_total"]
-        asked = mode in ("per-query", "paper")
-        answer = privacy.epsilon(Unit.OCCURRENCE, scope=ANSWER)
         rows.append(
             {
                 "case": label,
-                "mode": mode,
-                "answer": ("∞" if math.isinf(answer) else f"{answer:.3g}") if asked else None,
-                "answers": got["answers"] if asked else None,
+                "mode": got["mode"],
                 "total": wording.epsilon_text(privacy.epsilon(Unit.OCCURRENCE)),
                 "document": wording.epsilon_text(privacy.epsilon(Unit.DOCUMENT)),
                 "read": _read(runs[label]),
                 "words": got["occurrences"],
-                "published": None if published is None else wording.epsilon_text(published),
-                "printed": None if total is None else wording.epsilon_text(total),
             }
         )
     if not rows:
@@ -166,8 +128,6 @@ def budgets_table(runs: Mapping[str, Run], title: str = "case") -> Table | None:
     columns = [
         Column("case", title),
         Column("mode", "mode"),
-        Column("answer", "ε of one answer", numeric=True),
-        Column("answers", "answers about a sketch", numeric=True),
         Column("total", "ε of an occurrence, all in all", numeric=True),
         Column("document", "ε of a document", numeric=True),
         Column("words", "its words", numeric=True),
@@ -176,20 +136,11 @@ def budgets_table(runs: Mapping[str, Run], title: str = "case") -> Table | None:
         columns.append(Column("read", "words that another silo reads"))
     deltas = dict.fromkeys(wording.number(privacy.details["delta"]) for privacy in known.values())
     notes = [
-        "An occurrence is one word at one place of a document. All in all: after all answers, sizes and statistics; "
-        f"answers that are counted, and Gaussian noise, at δ = {' or '.join(deltas)}. ∞: no bound. A document is not "
+        "An occurrence is one word at one place of a document. All in all: sketches, sizes and statistics; "
+        f"Gaussian noise at δ = {' or '.join(deltas)}. ∞: no bound. A document is not "
         "covered: its ε is what the bound would come to, and promises nothing.",
         "Models are trained on own documents and sent without noise, which no ε here covers.",
     ]
-    if any(row["printed"] is not None for row in rows):
-        columns += [
-            Column("published", "paper: ε of one answer as printed", numeric=True),
-            Column("printed", "paper: that times the answers", numeric=True),
-        ]
-        notes.append(
-            f"Mode paper has no bound on what even one answer reveals. {PAPER_ATTACK.in_words()} The last columns are "
-            "the authors’ own number and what it would add up to, if it held."
-        )
     return Table("What is spent, after composition", tuple(columns), tuple(rows), tuple(notes))
 
 
@@ -218,48 +169,11 @@ def errors_table(run: Run) -> Table | None:
     return Table("How far counts are off that silos see of each other", tuple(columns), tuple(rows), tuple(notes))
 
 
-def questions_table(run: Run) -> Table | None:
-    """Table of the questions that each silo was asked, answered and refused; None where nothing is asked."""
-    texts = details_of(run)
-    if not any(silo.answered is not None for silo in texts.silos):
-        return None
-    rows = []
-    for silo in texts.silos:
-        answered = sum(silo.answered or ())
-        known = [one.words for one in texts.silos if one.name != silo.name]
-        asked = sum(n for n in known if n is not None) if None not in known else None
-        rows.append(
-            {
-                "silo": silo.name,
-                "asked": asked,
-                "answered": answered,
-                "refused": None if asked is None else asked - answered,
-                "spent": silo.spent if texts.mode == "per-query" else None,
-            }
-        )
-    columns = [
-        Column("silo", "owner"),
-        Column("asked", "words asked about", numeric=True),
-        Column("answered", "answered", numeric=True),
-        Column("refused", "refused", numeric=True),
-    ]
-    notes = [
-        f"Of the first seed. A question is about one word in all documents of the owner; {texts.z1} of its "
-        f"{texts.sketch['z']} rows belong to the word, the others to decoys ({texts.decoys})."
-    ]
-    if texts.mode == "per-query":
-        columns.append(Column("spent", "ε spent", numeric=True, digits=2))
-        limit = wording.number(run.setting("sketch.epsilon"))
-        allowed = "" if texts.allowed is None else f": {texts.allowed:,} different answers about one sketch"
-        notes.append(f"Spent: of the budget of ε = {limit}{allowed}. What is beyond it is refused.")
-    return Table("Questions about words", tuple(columns), tuple(rows), tuple(notes))
-
-
 def privacy_number(run: Run) -> Number | None:
     """ε of one occurrence of a word, and what is not covered; None before the run wrote its account."""
     if run.privacy is None:
         return None
-    if details_of(run).mode in UNPROTECTED:
+    if not details_of(run).protects:
         return Number("Privacy of documents", Named("none"), "see the warning")
     document, read = Spent(run.privacy, Unit.DOCUMENT), _read(run)
     note = (

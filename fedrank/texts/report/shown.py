@@ -19,7 +19,7 @@ from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Sho
 from fedrank.report.tables import Table, to_json
 from fedrank.texts.report import page, privacy, tables
 from fedrank.texts.report.files import METHODS, read_texts
-from fedrank.texts.report.tables import READABLE_TO_SILOS, UNPROTECTED, ledger_words, queries_table
+from fedrank.texts.report.tables import READABLE_TO_SILOS, ledger_words, queries_table, unprotected
 from fedrank.texts.report.verdicts import gate_table, verdicts
 
 
@@ -37,7 +37,7 @@ class TextsShown(Shown):
         "texts.silos": "silos that one collection is cut into",
         "texts.cut": "how it is cut",
         "sketch.mode": "how silos see each other's documents",
-        "sketch.epsilon": "ε of an occurrence, or of an answer",
+        "sketch.epsilon": "ε of an occurrence",
         "training.loss": "loss",
         "training.beta": "weight β of cross pairs",
     }
@@ -78,7 +78,7 @@ class TextsShown(Shown):
 
     @override
     def more_caveats(self, run: Run) -> list[str]:
-        out = [UNPROTECTED[run.details.mode]] if run.details.mode in UNPROTECTED else []
+        out = [unprotected(run)] if not run.details.protects else []
         if not out and run.details.insider is not None and run.details.insider.readable:
             out.append(READABLE_TO_SILOS)
         if run.setting("sketch.as_published"):
@@ -183,7 +183,6 @@ class TextsShown(Shown):
             "gate": gate_table(run),
             "by_query": queries_table(run),
             "count_errors": privacy.errors_table(run),
-            "questions": privacy.questions_table(run),
         }
         return {
             "warnings": [] if warned is None else [warned[0], *warned[1]],

@@ -40,17 +40,8 @@ from fedrank.texts.report.files import (
     SCOPES,
     TextRun,
 )
-from fedrank.texts.sketch.account import PAPER_ATTACK
 
-#: What must be said wherever a number of an unprotected run is shown, by mode.
-UNPROTECTED = {
-    "paper": "Mode paper: does not protect the document owner from the querier "
-    f"(an attack is right in {PAPER_ATTACK.accuracy:.0%} of {PAPER_ATTACK.trials:,} trials, where "
-    f"ε = {PAPER_ATTACK.epsilon:g} allows {PAPER_ATTACK.allowed:.1%})".replace("%", " %"),
-    "plain": "Mode plain: no noise, nothing protects the documents",
-}
-
-#: The same of a run in which the attack in the box reads documents.
+#: What is said of a run in which the attack in the box reads documents.
 READABLE_TO_SILOS = "Documents are readable to other silos"
 
 #: Exchanges between silos with texts and their purpose: of the setup, which takes place once, and of training.
@@ -63,13 +54,11 @@ SETUP = {
     "sum-vectors": "masked statistics: document frequencies and counts of all words",
     "sum-unmasking": "the masks of the sum are taken off; the server learns the sum only",
     "publish": "the summed statistics; sketches of each silo's documents, sealed",
-    "ask": "the summed statistics; questions about words, among decoys, sealed",
-    "answer": "questions; cells of sketches, sealed",
-    "receive": "what others published or answered; how many rows and cross pairs a silo trains on",
+    "receive": "what others show; how many rows and cross pairs a silo trains on",
     "scale": "how all centre and scale features",
 }
 #: "receive" where features are centred and scaled by all silos' rows, whose sums cross.
-_RECEIVE_SUMS = "what others published or answered; sums by which features are centred, without noise"
+_RECEIVE_SUMS = "what others show; sums by which features are centred, without noise"
 TRAINING = {
     "local": "the model that each silo trained by itself",
     "label": "their mean, by which each silo labels its cross pairs",
@@ -269,6 +258,15 @@ def silos_table(run: Run) -> Table:
     return Table(f"{texts.measure} of each silo", columns, tuple(rows), tuple(notes))
 
 
+def unprotected(run: Run) -> str:
+    """Sentence of a mode that protects no document, for wherever a number of the run is shown; else empty."""
+    texts = details_of(run)
+    if texts.protects:
+        return ""
+    why = "no noise, nothing protects" if texts.mode == "plain" else "nothing bounds what others learn of"
+    return f"Mode {texts.mode}: {why} the documents"
+
+
 def data_table(run: Run) -> Table:
     """Table of the silos' documents, queries and pairs."""
     rows = [
@@ -311,7 +309,7 @@ def crossed_table(run: Run) -> Table | None:
                 }
             )
     columns = (
-        Column("exchange", "exchange"),
+        Column("exchange", "exchange", code=True),
         Column("part", "part"),
         Column("what", "what crosses"),
         Column("times", "times", numeric=True),

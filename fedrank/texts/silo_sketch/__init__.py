@@ -42,9 +42,8 @@ from fedrank.core.lazy import jax, jnp
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.engine.config import check_ranges
-from fedrank.engine.methods import PrivacyMode
 from fedrank.privacy.randomised_response import os_words
-from fedrank.texts.config import MODES, Privacy, Sketch, TextsRun, Training
+from fedrank.texts.config import Privacy, Sketch, TextsRun, Training
 from fedrank.texts.data.features import NAMES
 from fedrank.texts.graded import Batch, GradedLearner
 from fedrank.texts.silo_sketch.messages import Begin, Change, Labelled, Labeller, LocalModel, Ranker
@@ -59,7 +58,7 @@ class Parts(NamedTuple):
     """Parts that a run gives to the method besides its settings: sizes that all silos know before anything crosses.
 
     Attributes:
-        config: Settings of the run; its ``texts.documents`` and ``texts.words`` win over the sizes here.
+        config: Settings of the run; its ``texts.documents`` wins over the size here.
         silos: Number of silos.
         grades: Number of grades.
         documents: Largest number of documents of a silo.
@@ -90,11 +89,6 @@ class SiloSketch(Protocol):
     """
 
     learning_rate: float = setting(0.05, "Step size of SGD; the papers name none.")
-    i_know: bool = setting(
-        False,
-        "That sketch.mode = 'paper' does not protect the owners of documents.",
-        needs=("sketch.mode", ("paper",)),
-    )
     sketch: Sketch = field(default_factory=Sketch)
     training: Training = field(default_factory=Training)
     privacy: Privacy = field(default_factory=Privacy)
@@ -107,10 +101,8 @@ class SiloSketch(Protocol):
     published = "Shi et al.: Cross-silo Federated Learning-to-rank, J. Software 2021; Wang et al., ICDE 2021"
     crosses = "noisy sketches of documents, a secure sum of statistics, changes of a ranker"
     recommended = True
-    modes: ClassVar[tuple[PrivacyMode, ...]] = (  # type: ignore[misc] - those of one class of protocols
-        PrivacyMode("noise as printed", {"sketch": {"mode": "paper"}, "i_know": True}, "broken by a few answers"),
-    )
     run_settings: ClassVar[type[TextsRun]] = TextsRun
+    setup_class: ClassVar[type[SketchSetup]] = SketchSetup
 
     def __post_init__(self):
         check_ranges(self)
@@ -119,14 +111,8 @@ class SiloSketch(Protocol):
         """The same with the defaults of the mode of sketches filled in.
 
         Raises:
-            ConfigError: Settings contradict each other, or a mode that does not protect was not agreed to.
+            ConfigError: Settings contradict each other.
         """
-        if self.sketch.mode == "paper" and not self.i_know:
-            raise ConfigError(
-                "sketch.mode = 'paper' does not protect the document owner from the querier: one noise variable is "
-                "added to all cells of an answer, and the querier takes it off again (see: fedrank privacy attack "
-                "sketch). Use publish-once, or say that you know with --i-know."
-            )
         if self.sketch.mode == "plain" and self.sketch.epsilon is not None:
             raise ConfigError(
                 "sketch.mode = 'plain' has no noise, so that sketch.epsilon means nothing; leave one of them out."
@@ -142,25 +128,33 @@ class SiloSketch(Protocol):
         Raises:
             ConfigError: The settings do not fit the run.
         """
-        t, training = parts.config.texts, self.training
-        setup = SketchSetup(
+        training = self.training
+        features, grades = len(NAMES), parts.grades
+        learner = GradedLearner(features, grades, training.loss, training.labels, training.l2, self.learning_rate)
+        return dataclasses.replace(self, learner=learner, setup=self.setup_of(parts))
+
+    def setup_of(self, parts: Parts, **more: Any) -> SketchSetup:
+        """The setup of a run.
+
+        Args:
+            parts: What the run gives.
+            more: Attributes that the method's class of setups has beside.
+        """
+        return self.setup_class(
             silos=parts.silos,
-            texts=t,
+            texts=parts.config.texts,
             sketch=self.sketch,
             delta=self.privacy.delta,
             seed=parts.config.data_seed,
-            documents=t.documents or parts.documents,
-            words=(t.words or parts.words) if MODES[self.sketch.mode].asks else 0,
+            documents=parts.config.texts.documents or parts.documents,
             occurrences=parts.occurrences,
+            **more,
         )
-        features, grades = len(NAMES), parts.grades
-        learner = GradedLearner(features, grades, training.loss, training.labels, training.l2, self.learning_rate)
-        return dataclasses.replace(self, learner=learner, setup=setup)
 
     @cached_property
     def trainer(self) -> Any:
         """The same without sketches and setup, which change no step: runs with other noise share compiled programs."""
-        return dataclasses.replace(self, i_know=False, sketch=Sketch(), privacy=Privacy(), setup=None)
+        return dataclasses.replace(self, sketch=type(self.sketch)(), privacy=Privacy(), setup=None)
 
     @cached_property
     @override

@@ -222,7 +222,7 @@ def estimate(
     """Counts from answers: equations 3 and 6, with the sign that both papers omit.
 
     Args:
-        answers: The cells at the positions that belong to the term, without those of decoys.
+        answers: The cells at the positions that belong to the term.
         signs: +1 or −1; leading axes broadcast.
         kind: One of :data:`KINDS`.
 
@@ -251,7 +251,6 @@ def counts_of(
     hashes: Hashes,
     shape: SketchShape,
     at_least: float = 0.0,
-    positions: Integer[np.ndarray, "terms positions"] | None = None,
 ) -> Float32[np.ndarray, "terms documents"]:
     """The estimated count of every term in every document, in one fused pass.
 
@@ -263,7 +262,6 @@ def counts_of(
         shape: Rows and cells.
         at_least: Estimates below are raised to it; ``-inf`` leaves them as they are. A count is not negative, and
             clipping noise at 0 makes the mean of small counts too large.
-        positions: The positions to use of each term; all of them where None.
 
     Raises:
         DataError: Cells and hashes are not of the shape.
@@ -273,12 +271,7 @@ def counts_of(
     _check_terms(len(hashes.rows), hashes, shape)
     if (cells.z, cells.w) != (shape.z, shape.w):
         raise DataError(f"cells are of {cells.z} x {cells.w}, the shape is {shape.z} x {shape.w}.")
-    lines, signs = flat_cells(hashes.rows, shape), hashes.signs
-    if positions is not None:
-        if positions.ndim != 2 or len(positions) != len(lines) or not positions.shape[1]:
-            raise DataError(f"positions are [terms, z'] for {len(lines)} terms with z' >= 1, got {positions.shape}.")
-        lines, signs = np.take_along_axis(lines, positions, 1), np.take_along_axis(signs, positions, 1)
-    return counts(cells.values, lines, signs, shape.kind == "count-min", at_least)
+    return counts(cells.values, flat_cells(hashes.rows, shape), hashes.signs, shape.kind == "count-min", at_least)
 
 
 def _check_terms(terms: int, hashes: Hashes, shape: SketchShape) -> None:

@@ -10,20 +10,12 @@ Shi et al., 2021). It lies in one field of one document. It changes
 
 A word replaced by another is two occurrences and costs twice ε. A whole document is not covered.
 
-Four modes:
+Two modes:
 
 *publish-once*   Every sketch gets noise once and is handed out. Whatever is looked up in it is post-processing and
                  costs nothing more. ε is that of an occurrence, once and for all; three shares of
                  it go to sketches, sizes and statistics (after Pagh and Thorup, *Improved Utility Analysis of Private
                  CountSketch*, NeurIPS 2022).
-
-*per-query*      Every answer gets separate noise in each of its z cells. ε is that of one answer, and answers add up:
-                 :mod:`fedrank.texts.sketch.account`. Sizes and statistics are handed out once and cost together
-                 as much as one answer.
-
-*paper*          Equation 5 as printed: one continuous Laplace variable of scale 1/ε for all z cells of an answer. The
-                 querier sees it in the cells of his own decoys and takes it off. **It bounds nothing against him.**
-                 Sizes and statistics go out as they are.
 
 *plain*          No noise.
 
@@ -36,12 +28,12 @@ from __future__ import annotations
 
 import functools
 import math
-import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float64, Int32, Int64, Integer, Real
+from jaxtyping import Int32, Int64, Integer
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import DELTA
@@ -70,11 +62,10 @@ class SketchNoise:
 
     Attributes:
         mode: One of :data:`fedrank.texts.config.MODES`.
-        epsilon: ε > 0 in nats: of an occurrence in total (publish-once), of one answer (per-query), or as printed
-            (paper). None exactly if plain.
+        epsilon: ε > 0 in nats of an occurrence in total. None exactly if plain.
         z: Rows of a document's sketch: the cells that one occurrence changes.
-        mechanism: ``"laplace"`` or ``"gaussian"``; continuous Laplace in paper mode.
-        delta: δ of Gaussian noise, and of totals by concentrated differential privacy.
+        mechanism: ``"laplace"`` or ``"gaussian"``.
+        delta: δ of Gaussian noise.
         shares: What of ε goes to ``"sketches"``, ``"sizes"`` and ``"statistics"``; they sum to 1. For Gaussian noise
             they are shares of ρ.
         statistics_change: L1 distance by which an occurrence changes a silo's statistics, each by 1 at most; 2z + 1 if
@@ -92,10 +83,12 @@ class SketchNoise:
     shares: Mapping[str, float] = field(default_factory=lambda: dict(SHARES), hash=False)
     statistics_change: int | None = None
 
+    modes: ClassVar[Collection[str]] = MODES
+
     def __post_init__(self) -> None:
-        if self.mode not in MODES or self.mechanism not in MECHANISMS:
+        if self.mode not in self.modes or self.mechanism not in MECHANISMS:
             raise ConfigError(
-                f"mode must be one of {', '.join(MODES)} and mechanism one of {', '.join(MECHANISMS)}, "
+                f"mode must be one of {', '.join(self.modes)} and mechanism one of {', '.join(MECHANISMS)}, "
                 f"got {self.mode!r} and {self.mechanism!r}."
             )
         if (self.epsilon is None) != (self.mode == "plain"):
@@ -108,8 +101,6 @@ class SketchNoise:
             raise ConfigError(
                 f"shares must be positive, for {', '.join(SHARES)}, and sum to 1 at most, got {dict(self.shares)}."
             )
-        if self.mode == "paper" and self.mechanism != "laplace":
-            raise ConfigError("Paper mode has Laplace noise, as printed. Leave mechanism at 'laplace'.")
         if self.statistics_change is not None and self.statistics_change < 1:
             raise ConfigError(f"statistics_change must be at least 1, got {self.statistics_change}.")
 
@@ -123,30 +114,25 @@ class SketchNoise:
         return {"sketches": self.z, "sizes": SIZES_CHANGE, "statistics": statistics}[what]
 
     def part(self, what: str) -> float:
-        """The part of ε (of ρ, for Gaussian noise) that one release costs: all of ``what``, or one answer.
+        """The part of ε (of ρ, for Gaussian noise) that all of ``what`` costs.
 
         Args:
             what: ``"sketches"``, ``"sizes"`` or ``"statistics"``.
         """
-        if self.mode == "publish-once":
-            return self.shares[what]
-        # Sizes and statistics together cost as much as one answer.
-        return 1.0 if what == "sketches" else self.shares[what] / (self.shares["sizes"] + self.shares["statistics"])
+        return self.shares[what]
 
     def scale(self, what: str = "sketches") -> float | None:
         """Scale of Laplace noise, or σ of Gaussian noise, in each number of ``what``; None where there is no noise.
 
         Args:
-            what: ``"sketches"`` (cells, published or answered), ``"sizes"`` or ``"statistics"``.
+            what: ``"sketches"`` (cells), ``"sizes"`` or ``"statistics"``.
 
-        >>> SketchNoise("per-query", epsilon=0.5, z=30).scale(), SketchNoise("paper", epsilon=0.5, z=30).scale()
-        (60.0, 2.0)
+        >>> SketchNoise("publish-once", epsilon=0.5, z=30).scale()
+        75.0
         """
         distance = self.change(what)
-        if self.epsilon is None or (self.mode == "paper" and what != "sketches"):
+        if self.epsilon is None:
             return None
-        if self.mode == "paper":
-            return 1.0 / self.epsilon
         if self.mechanism == "laplace":
             return laplace_scale(self.epsilon * self.part(what), distance)
         # σ² of a part p of ρ is σ²/p: ρ = (Δ/σ)²/2.
@@ -162,10 +148,8 @@ class SketchNoise:
             rng: A simulation's generator; None for the operating system's randomness.
 
         Raises:
-            ConfigError: The mode answers questions instead, or the sketches have another number of rows.
+            ConfigError: The sketches have another number of rows.
         """
-        if MODES[self.mode].asks:
-            raise ConfigError(f"Mode {self.mode} publishes no sketches; it answers questions. Use publish-once.")
         if sketches.ndim != 3 or sketches.shape[1] != self.z:
             raise ConfigError(f"sketches must be [documents, z = {self.z}, w], got {list(sketches.shape)}.")
         published = np.empty(sketches.shape, np.int32)
@@ -175,32 +159,6 @@ class SketchNoise:
             noisy = sketches[part] + self.draw("sketches", sketches[part].shape, rng)
             published[part] = np.clip(noisy, _INT32.min, _INT32.max)
         return published
-
-    def answer(
-        self, cells: Integer[np.ndarray, "questions documents z"], rng: np.random.Generator | None = None
-    ) -> Real[np.ndarray, "questions documents z"]:
-        """Answers with fresh noise.
-
-        Args:
-            cells: Cells without noise.
-            rng: A simulation's generator; None for the operating system's randomness.
-
-        Returns:
-            int64 with separate noise in each cell (per-query), float64 with one variable for the z
-            cells of an answer (paper), as it is (plain).
-
-        Raises:
-            ConfigError: The mode publishes sketches instead, or an answer has another number of cells.
-        """
-        if self.mode == "publish-once":
-            raise ConfigError("Mode publish-once answers no questions: look them up in the published sketches.")
-        if cells.ndim != 3 or cells.shape[2] != self.z:
-            raise ConfigError(f"cells must be [questions, documents, z = {self.z}], got {list(cells.shape)}.")
-        if self.mode == "paper":
-            scale = self.scale()
-            assert scale is not None
-            return cells + continuous_laplace(scale, cells.shape[:2], rng)[:, :, None]
-        return cells + self.draw("sketches", cells.shape, rng)
 
     def sizes(
         self, sizes: Integer[np.ndarray, "*lead 2"], rng: np.random.Generator | None = None
@@ -248,20 +206,3 @@ def statistics_noise(
         rng: A simulation's generator; None for the operating system's randomness.
     """
     return noise.draw("statistics", (shape,) if isinstance(shape, int) else shape, rng)
-
-
-def continuous_laplace(
-    scale: float, shape: tuple[int, ...], rng: np.random.Generator | None = None
-) -> Float64[np.ndarray, " ..."]:
-    """Continuous Laplace noise as papers print it; its lowest bits reveal what it was added to (Mironov, CCS 2012).
-
-    Args:
-        scale: Scale > 0.
-        shape: Shape wanted.
-        rng: A simulation's generator; None for the operating system's randomness.
-    """
-    if rng is not None:
-        return rng.laplace(0.0, scale, shape)
-    words = np.frombuffer(os.urandom(8 * math.prod(shape)), np.uint64).reshape(shape)
-    uniform = ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52  # in (0, 1), never an end
-    return -scale * np.sign(uniform - 0.5) * np.log1p(-2.0 * np.abs(uniform - 0.5))

@@ -5,11 +5,10 @@ A row's error is a sum of independent parts: each other term of the document fal
 Fourier transform over whole numbers gives the probabilities. Rows are independent of each other, so the median's
 distribution follows from theirs by order statistics.
 
-Choosing a sketch's size: variance, error bounds, expected errors, and how well a question hides its term.
+Choosing a sketch's size: variance, error bounds and expected errors.
 
-Notation: z rows of w cells; z₁ of the rows belong to the term (all z where the noisy sketch itself is handed over); f a
-document's counts, F₂ the sum of their squares. Equations and theorems are those of CS-F-LTR (Journal of Software 2021
-and ICDE 2021). The facts behind the advice:
+Notation: z rows of w cells; f a document's counts, F₂ the sum of their squares. Equations and theorems are those of
+CS-F-LTR (Journal of Software 2021 and ICDE 2021). The facts behind the advice:
 
 * One row is unbiased with variance (F₂ − f_t²)/w + noise, exactly.
 * Noise on every cell of a sketch that is published once has to cover all z cells that one occurrence changes.
@@ -167,44 +166,6 @@ def cell_noise(z: int, mechanism: str, strength: float) -> float:
     if mechanism not in MECHANISMS or not strength > 0:
         raise ConfigError(f"noise is one of {', '.join(MECHANISMS)} with a positive strength, got {mechanism!r}.")
     return z / strength if mechanism == "laplace" else math.sqrt(z) * strength
-
-
-def overlap_probability(z1: int, w: int, overlap: int) -> float:
-    """Pr[cd(t, t′) = b], the probability that another term agrees with t in exactly b of t's z₁ positions."""
-    return math.comb(z1, overlap) * w**-overlap * (1 - 1 / w) ** (z1 - overlap)
-
-
-def match_probability(z: int, w: int, z1: int) -> float:
-    """Pr[Bin(z, 1/w) ≥ z₁], the probability that an unrelated term fits a question in z₁ or more positions."""
-    return sum(math.comb(z, k) * w**-k * (1 - 1 / w) ** (z - k) for k in range(z1, z + 1))
-
-
-def decoys_of(z: int, z1: int, overlap: int = 0) -> int:
-    """Number of decoys in a question of the Journal of Software's scheme: ⌊(z − z₁)/(z₁ − b)⌋."""
-    return (z - z1) // (z1 - overlap)
-
-
-def anonymity_set(z: int, w: int, z1: int, vocabulary: int, scheme: str = "jos", overlap: int = 0) -> float:
-    """Number of terms among which a question's term hides from an owner of documents who tries a whole dictionary.
-
-    The owner knows the hashes. Of every word it counts in how many positions it fits the question; the true term fits
-    in z₁ or more. "icde" draws every other position from another word, so only words that fit by chance are left
-    beside the term: 1 + words · Pr[Bin(z, 1/w) ≥ z₁]. "jos" adds whole decoys that fit in z₁ positions as well: ⌊z/z₁⌋
-    in all for b = 0. Neither says how *likely* each word of the set is: a rare word among common ones hides nothing.
-
-    Args:
-        z: Number of rows.
-        w: Number of cells of a row.
-        z1: Number of positions that belong to the term.
-        vocabulary: Number of words in the owner's dictionary.
-        scheme: "jos" or "icde".
-        overlap: b, positions of the term that each decoy of "jos" fits as well.
-
-    Returns:
-        Expected size of the set, the term included.
-    """
-    planted = decoys_of(z, z1, overlap) if scheme == "jos" else 0
-    return 1 + planted + vocabulary * match_probability(z, w, z1)
 
 
 class Advice(NamedTuple):

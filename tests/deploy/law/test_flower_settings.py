@@ -43,7 +43,7 @@ def test_a_runs_table_and_back():
         ),
         run_of("bandit-fedavg", bandit=Bandit(threshold=0.025, patience=3, alone=False), data="own"),
         TextsRun(data="own", texts=Texts(documents=9, grades=3), method=SiloSketch(sketch=Sketch(epsilon=1.0))),
-        TextsRun(data="own", method=SiloSketch(sketch=Sketch(mode="paper", z1=2), i_know=True)),
+        TextsRun(data="own", method=SiloSketch(sketch=Sketch(mode="plain"))),
     ]:
         values = flat.flatten(config, flat.FlowerSettings(round_timeout=5.0))
         assert all(type(value) in (bool, int, float, str) for value in values.values())

@@ -240,9 +240,9 @@ def test_what_differs_from_the_defaults_describes_a_configuration_whole():
 def test_what_was_given_stays_where_it_is_what_would_be_taken_anyway():
     sketch = from_dict({"protocol": "silo-sketch", "sketch": {"epsilon": 0.2}})
     for config in (sketch, sketch.resolved(), sketch.resolved().resolved()):
-        assert with_setting(config, "sketch.mode", "per-query").resolved().method.sketch.epsilon == 0.2
-    open_ = with_setting(from_dict({"protocol": "silo-sketch"}).resolved(), "sketch.mode", "per-query").resolved()
-    assert open_.method.sketch.epsilon != 0.2
+        assert with_setting(config, "sketch.noise", "gaussian").resolved().method.sketch.epsilon == 0.2
+    open_ = with_setting(from_dict({"protocol": "silo-sketch"}).resolved(), "sketch.mode", "plain").resolved()
+    assert open_.method.sketch.epsilon is None
     silos = from_dict({"protocol": "fedavg", "data": "heart-disease", "silos": {"train": 0.6}}).resolved()
     again = from_dict(tomllib.loads(given_toml(silos))).resolved()
     assert again == silos and not again.silos.stratified

@@ -217,13 +217,8 @@ _DOCUMENTS = [
         f"--texts.scale federation --training.loss regression --training.serial {_SMALL} {_TEXTS} {_NONE}",
     ),
     _run(
-        "sketch-questions",
-        "silo-sketch --sketch.mode per-query --training.loss pairwise --training.labels hard "
-        f"{_ASKING} {_TEXTS} {_NONE}",
-    ),
-    _run(
         "sketch-paper",
-        "silo-sketch --sketch.mode paper --i-know --sketch.decoys icde --sketch.as-published --training.loss listwise "
+        "silo-sketch-2021 --sketch.decoys icde --sketch.as-published --training.loss listwise "
         f"{_ASKING} {_TEXTS} {_NONE}",
     ),
     _run(
@@ -277,7 +272,7 @@ _ATTACKS = [
     Case(
         "attack-sketch-gaussian",
         (
-            "privacy attack sketch --modes per-query --mechanism gaussian --trials 40 --z 6 --w 40 --z1 2 "
+            "privacy attack sketch --modes publish-once --mechanism gaussian --trials 40 --z 6 --w 40 --z1 2 "
             "--vocabulary 99 --json",
         ),
         prints="metrics",
@@ -299,7 +294,7 @@ _PRIVACY = [
             "privacy epsilon --p 0.9 --json",
             "privacy epsilon --epsilon 2 --n 5 --interactions 3 --rounds 7 --no-antithetic --json",
             "privacy sketch --epsilon 4 --json",
-            "privacy sketch --z 30 --w 200 --z1 10 --json",
+            "privacy sketch --z 30 --w 200 --json",
         ),
         prints="privacy",
     ),

@@ -18,7 +18,8 @@ from fedrank.privacy.piecewise import Piecewise, best
 from fedrank.privacy.randomised_response import os_words, privatise, probability
 from fedrank.report.load import load
 from fedrank.texts.sketch.account import sketch_account
-from fedrank.texts.sketch.noise import SketchNoise, continuous_laplace
+from fedrank.texts.sketch.noise import SketchNoise
+from fedrank_zoo.silo_sketch_2021 import PrintedNoise, continuous_laplace, printed_account
 
 
 def test_intervals_are_those_of_scipy():
@@ -57,7 +58,7 @@ def test_tight_mechanisms_are_shown_to_be_so():
         ("piecewise", 4.0),
         ("randomised-response", 1.0),
         ("randomised-response", 4.0),
-        ("sketch-answers", 1.0),
+        ("published-sketch", 1.0),
         ("laplace-values", 2.0),
     ]:
         one = audit_mechanism(AUDITS.get(name)(epsilon=epsilon), 100_000)
@@ -198,7 +199,7 @@ def test_accounts_name_an_audit_of_what_they_promise():
         NoisyValues("laplace", 2.0, 1e-6, 2520).account(2, 2, 10, 1e-6),
         NoisyValues("gaussian", 2.0, 1e-6, 2520).account(2, 2, 10, 1e-6),
         sketch_account(SketchNoise("publish-once", 8.0, z=1), occurrences=10),
-        sketch_account(SketchNoise("per-query", 1.0, z=3), occurrences=10),
+        printed_account(PrintedNoise("paper", 0.5, 3), 9, 10),
     ]
     for report in reports:
         again = PrivacyReport.from_json(json.loads(json.dumps(report.as_json())))

@@ -81,7 +81,7 @@ def test_differences_are_paired_by_seed_and_regret_is_of_all_together(one):
 
 def test_policies_at_the_top_are_of_the_users_that_the_run_is_judged_by(one):
     # The factory's run brings 100 over random in all, and its users differ from those that all policies share.
-    drawn = opening.opening_chart(one[0]).svg
+    drawn = one[0].shown.charts(one[0])[opening.CHART].svg
     rows = re.findall(r">([^<>]+)</text><text[^>]*text-anchor=\"end\"[^>]*font-weight=\"600\">([^<]+)<", drawn)
     levels = {name: float(value.replace("−", "-").replace(",", "")) for name, value in rows}
     assert len(levels) > 3

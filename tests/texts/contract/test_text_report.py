@@ -26,7 +26,6 @@ from fedrank.report.compare import comparison_table, load_runs, write_comparison
 from fedrank.report.load import load
 from fedrank.report.study import StudyRuns, budget_table, study_tables, write_study_page
 from fedrank.texts.build import CONTROLS
-from fedrank.texts.config import MODES
 from fedrank.texts.report import files as texts
 from fedrank.texts.report import privacy as text_privacy
 from fedrank.texts.report import tables as text_tables
@@ -41,8 +40,7 @@ def test_names_of_methods_modes_and_measures_are_those_that_runs_write():
     assert texts.FEDERATED == FEDERATED
     ours = {FEDERATED, "Local+", UNTRAINED, f"{UNTRAINED}, exact", *(variant.name for variant in CONTROLS.values())}
     assert set(texts.METHODS) == set(METHODS) == ours and texts.BM25 == UNTRAINED
-    assert texts.SCOPES == WHERE and set(texts.UNPROTECTED) == {name for name, one in MODES.items() if not one.protects}
-    assert set(text_tables.UNPROTECTED) == set(texts.UNPROTECTED)
+    assert texts.SCOPES == WHERE
 
 
 def test_the_gain_and_what_it_rests_on_come_first(one):
@@ -140,7 +138,7 @@ def test_the_gate_counts_who_gained_and_who_would_have_lost(tmp_path):
 
 @pytest.mark.parametrize(
     ("mode", "title"),
-    [("paper", "does not protect the document owner from the querier"), ("plain", "nothing protects the documents")],
+    [("paper", "nothing protects the documents"), ("plain", "nothing protects the documents")],
 )
 def test_a_mode_that_protects_nobody_warns_before_all_numbers(tmp_path, mode, title):
     folder = make_text_run(tmp_path / "run", mode=mode, epsilon=0.5 if mode == "paper" else None)
@@ -164,7 +162,6 @@ def test_noise_that_is_published_once_has_no_warning_and_all_of_its_numbers(one)
     }
     assert "scale 0.4688" in page.words and "The models that a silo sends." in page.words
     assert [row["error"] for row in text_privacy.errors_table(run).rows] == ["0.25", "1"]  # means over seeds
-    assert text_privacy.questions_table(run) is None
 
 
 @pytest.mark.parametrize(("read", "readable"), [(0.91, True), (0.03, False)])
@@ -199,13 +196,6 @@ def test_the_size_of_true_counts_stands_beside_the_error_where_the_run_wrote_it(
     folder = make_text_run(tmp_path / "run", names=("a",))
     changed(folder, "federation.json", lambda f: f.update(true_count={"all": [0.1] * 3, "held": [1.5, None, 2.5]}))
     assert [row["count"] for row in text_privacy.errors_table(load(folder)).rows] == ["0.1", "2"]
-
-
-def test_questions_that_were_refused_are_counted(tmp_path):
-    folder = make_text_run(tmp_path / "run", mode="per-query", names=("a", "b", "c"), refused=7)
-    row = text_privacy.questions_table(load(folder)).rows[0]
-    # Two others have 50 words each; 7 of the questions of each were refused.
-    assert (row["asked"], row["answered"], row["refused"], row["spent"]) == (100, 86, 14, 6.25)
 
 
 # -- the other parts of the page ---------------------------------------------------------------------------------------
@@ -339,7 +329,7 @@ def test_json_has_every_table_and_the_terminal_the_sentences(one, capsys, monkey
     told = json.loads(capsys.readouterr().out)
     assert [row["method"] for row in told["final"]] == list(METHODS[:-1])
     assert told["final"][0]["gain"]["seeds"] == 3 and told["verdicts"] == verdicts(one[0])
-    assert len(told["decisions"]) == 6 and len(told["by_query"]) == 12 and told["questions"] is None
+    assert len(told["decisions"]) == 6 and len(told["by_query"]) == 12
     show(one[0], one[0].path / "report.html", as_json=False)
     out = capsys.readouterr().out
     assert "CS-F-LTR" in out and "The federation helps." in out
@@ -374,7 +364,6 @@ def test_a_bad_file_is_named(tmp_path):
 
 def test_a_file_of_another_shape_is_refused(tmp_path):
     for name, change, says in [
-        ("federation.json", lambda f: f.update(mode="secret"), "'secret', not one of publish-once"),
         ("federation.json", lambda f: f.pop("sketch"), "must hold 'silos', 'mode', 'sketch'"),
         ("federation.json", lambda f: f["silos"][0].update(documents=None), "must hold 'silos'"),
         ("federation.json", lambda f: f["silos"][0].update(name="z"), "'a' is in methods.parquet or gate.json"),

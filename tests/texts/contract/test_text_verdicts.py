@@ -3,6 +3,7 @@
 import json
 
 import polars as pl
+import pytest
 from text_pages import (
     about,
     one,  # noqa: F401 - a fixture
@@ -11,7 +12,8 @@ from text_pages import (
 from text_run_factory import make_text_run
 
 from fedrank.cli.report import compare
-from fedrank.report import describe, words
+from fedrank.core.errors import RunError
+from fedrank.report import words
 from fedrank.report.compare import load_runs
 from fedrank.report.load import load
 from fedrank.report.statistics import mean_interval
@@ -162,19 +164,16 @@ def test_one_seed_says_nothing_about_spread(tmp_path):
 # -- privacy ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_spent_is_told_by_mode_and_the_paper_s_number_is_added_up(tmp_path, capsys):
-    modes = {"publish-once": 8.0, "per-query": 8.0, "paper": 0.5, "plain": None}
+def test_what_is_spent_is_told_by_mode(tmp_path, capsys):
+    modes = {"publish-once": 8.0, "paper": 0.5, "plain": None}
     folders = [make_text_run(tmp_path / mode, mode=mode, epsilon=e) for mode, e in modes.items()]
-    table = text_privacy.budgets_table(load_runs(folders))
-    rows = {row["mode"]: row for row in table.rows}
-    keys = ("answer", "answers", "total", "document", "published", "printed")
-    assert [rows["publish-once"][k] for k in keys] == [None, None, "8.00", "3,256", None, None]
-    assert [rows["per-query"][k] for k in keys] == ["0.08", 330, "8.00", "3,256", None, None]
-    assert [rows["paper"][k] for k in keys] == ["∞", 330, "∞", "∞", "0.50", "165"]
-    assert [rows["plain"][k] for k in keys] == [None, None, "∞", "∞", None, None]
-    assert "100 % of 4,000 trials, where ε = 0.5 would allow 62.2 %" in " ".join(table.notes)
-    paper = {row["what"]: row["epsilon"] for row in text_privacy.epsilon_table(load(folders[2])).rows}
-    assert paper["the same, added up over 330 answers"] == "165"
+    rows = {row["mode"]: row for row in text_privacy.budgets_table(load_runs(folders)).rows}
+    found = {mode: (row["total"], row["document"]) for mode, row in rows.items()}
+    assert found == {"publish-once": ("8.00", "3,256"), "paper": ("∞", "∞"), "plain": ("∞", "∞")}
     compare(*folders, as_json=True)
-    assert len(json.loads(capsys.readouterr().out)["privacy"]["rows"]) == 4
-    assert "an attack is right in 100 % of 4,000 trials" in " ".join(describe.caveats(load(folders[2])))
+    assert len(json.loads(capsys.readouterr().out)["privacy"]["rows"]) == 3
+
+
+def test_a_run_of_an_earlier_version_whose_mode_is_gone_is_refused_by_name(tmp_path):
+    with pytest.raises(RunError, match=r"per-query.*publish-once"):
+        load(make_text_run(tmp_path / "run", mode="per-query", epsilon=8.0))

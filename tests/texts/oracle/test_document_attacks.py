@@ -16,7 +16,6 @@ from fedrank.texts.attacks.documents import (
     auc,
     finding_of_auc,
     holdings_of,
-    insider,
     insider_reads,
     is_there,
 )
@@ -57,27 +56,10 @@ def test_who_passes_sealed_sketches_on_is_left_with_a_guess(held):
     assert "sealed" in sealed.mode and open_to_all.measured > 0.1
 
 
-def test_who_asks_reads_the_words_that_he_asks_about_and_no_others(held):
-    shape, noise = SketchShape(8, 512), SketchNoise("per-query", 4000.0, 8)
-    hashes, targets = hash_terms(held.vocabulary, shape, bytes(32)), held.of(1)[:10]
-    clean = encode(held.counts[targets], hashes, shape)
-    prior = held.prior(held.of(0))
-    likeliest = np.argsort(-np.where(prior < 0.5, prior, 0), kind="stable")[:20]
-    reading = insider(held, clean, Shown(hashes, noise, 20), targets, np.random.default_rng(0))
-    for place, target in enumerate(targets):
-        true = held.counts[[target]].indices
-        assert reading.share[place] == pytest.approx(len(np.intersect1d(likeliest, true)) / len(true))
-    assert reading.precision.min() == 1.0
-    paper = SketchNoise("paper", 0.5, 8)  # noise of scale 2 in every cell, the same in all: it comes off
-    every = insider(held, clean, Shown(hashes, paper, 10**6), targets, np.random.default_rng(0))
-    assert every.share.mean() > 0.9 * share_beyond_a_guess(held)
-
-
 def test_a_run_says_what_another_silo_reads_of_its_documents():
     for mode, settings, readable in [
         ("plain", {}, True),
         ("publish-once", {"epsilon": 0.05}, False),
-        ("per-query", {"epsilon": 0.5, "limit": 8.0, "z1": 3}, False),
     ]:
         found = insider_reads(setup_of(mode, **settings), small_federation())
         assert 0 <= found.low <= found.share <= found.high <= 1 and found.documents == 22
@@ -99,16 +81,15 @@ def test_the_default_of_a_run_is_attacked_where_nothing_is_chosen(held):
         assert not quiet[name].broken and quiet[name].measured < quiet[name].promised and loud[name].broken
 
 
-@pytest.mark.parametrize(("mode", "epsilon", "there"), [("per-query", 4000.0, True), ("per-query", 0.5, False),
-                                                        ("paper", 0.5, True), ("plain", None, True)])  # fmt: skip
-def test_a_text_is_found_by_asking_for_its_words_where_answers_tell_them(held, mode, epsilon, there):
+@pytest.mark.parametrize(
+    ("mode", "epsilon", "there"), [("publish-once", 4000.0, True), ("publish-once", 0.01, False), ("plain", None, True)]
+)
+def test_a_text_is_found_where_cells_tell_its_words(held, mode, epsilon, there):
     shape = SketchShape(8, 512)
-    shown = Shown(hash_terms(held.vocabulary, shape, bytes(32)), SketchNoise(mode, epsilon, 8), 10**6)
+    shown = Shown(hash_terms(held.vocabulary, shape, bytes(32)), SketchNoise(mode, epsilon, 8))
     clean = encode(held.counts, shown.hashes, shape)
     area, texts = is_there(held, clean, shown, 60, np.random.default_rng(0))
     assert texts == 60 and (area == 1.0 if there else 0.3 < area < 0.7)
-    if shown.asks:  # no word may be asked about: nothing is told
-        assert is_there(held, clean, shown._replace(questions=0), 60, np.random.default_rng(0))[0] == 0.5
 
 
 def test_in_noise_nobody_reads_anything(held):

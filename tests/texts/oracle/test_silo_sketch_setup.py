@@ -23,12 +23,10 @@ from fedrank.core.errors import SecureSumError
 from fedrank.core.messages import PUBLIC_AXES, Layout
 from fedrank.texts.data.features import NAMES
 from fedrank.texts.silo_sketch.setup import Agree
-from fedrank.texts.silo_sketch.setup.exchange_sketches import Receive, foreign_documents, open_sealed, rows_of_party
-from fedrank.texts.silo_sketch.setup.messages import Agreed, OwnCells, OwnQuestions, OwnSketches
+from fedrank.texts.silo_sketch.setup.exchange_sketches import Receive, open_sealed, rows_of_party
+from fedrank.texts.silo_sketch.setup.messages import Agreed, OwnSketches
 from fedrank.texts.silo_sketch.setup.settings import FederatedStatistics, statistics_secret
 from fedrank.texts.silo_sketch.state import TRAIN
-from fedrank.texts.sketch import hash_terms
-from fedrank.texts.sketch.decoys import Obfuscator
 from fedrank.texts.sketch.key import ALL_SILOS
 
 
@@ -54,13 +52,6 @@ def _quiet():
 def _noisy(seed=0):
     setup = setup_of("publish-once")
     return setup, *run(setup, seed=seed)
-
-
-@functools.cache
-def _asked():
-    """An answer costs 1 and an occurrence may cost 31: one for the sizes, thirty answers about a document."""
-    setup = setup_of("per-query", epsilon=1.0, limit=31.0, z1=3)
-    return setup, *run(setup)
 
 
 def _before_scaling(setup, state, parties):
@@ -205,10 +196,8 @@ def _octets(thing):
         assert thing is None, f"what is a {type(thing)} doing in the server's state?"
 
 
-@pytest.mark.parametrize("mode", ["publish-once", "per-query"])
-def test_neither_server_nor_wire_ever_holds_a_word_or_a_secret(monkeypatch, mode):
-    settings = {"limit": 100.0, "z1": 3} if mode == "per-query" else {}
-    setup, wire = setup_of(mode, **settings), _Wire(monkeypatch)
+def test_neither_server_nor_wire_ever_holds_a_word_or_a_secret(monkeypatch):
+    setup, wire = setup_of("publish-once"), _Wire(monkeypatch)
     state, parties, _ = run(setup, through_bytes=True)
     view = [b"".join(_octets(state)), *(octets for _, _, octets in wire)]
     assert sum(map(len, view)) > 10_000
@@ -218,7 +207,7 @@ def test_neither_server_nor_wire_ever_holds_a_word_or_a_secret(monkeypatch, mode
     for party in parties:
         secret = party.own["secret"].tobytes()
         assert len(set(secret)) > 8
-        hidden += [secret, statistics_secret(secret)] + ([party.own["decoys"].tobytes()] if mode == "per-query" else [])
+        hidden += [secret, statistics_secret(secret)]
     assert len({party.own["secret"].tobytes() for party in parties}) == 1
     for octets in view:
         assert not any(one in octets for one in hidden)
@@ -239,16 +228,12 @@ def test_the_server_passes_on_bytes_that_look_random_and_silos_refuse_changed_on
     for silo, octets in ((0, changed), (2, sealed[0])):  # changed; another's in its place
         with pytest.raises(SecureSumError, match=f"silo {silo}"):
             open_sealed(setup, parties[1], OwnSketches, silo, ALL_SILOS, octets)
-    answers = _asked()[1].replies["answer"][0].sealed
-    with pytest.raises(SecureSumError):  # an answer to one silo, handed to another
-        open_sealed(_asked()[0], _asked()[2][1], OwnCells, 0, 1, answers[0][2])
 
 
 def test_messages_have_public_axes_only():
-    for setup in (_noisy()[0], _asked()[0]):
-        for exchange in setup.exchanges:
-            axes = {axis for layout in (exchange.request, exchange.reply) for f in layout.fields for axis, _ in f.axes}
-            assert axes <= set(PUBLIC_AXES) and not axes & {"queries", "documents", "words", "terms"}
+    for exchange in _noisy()[0].exchanges:
+        axes = {axis for layout in (exchange.request, exchange.reply) for f in layout.fields for axis, _ in f.axes}
+        assert axes <= set(PUBLIC_AXES) and not axes & {"queries", "documents", "words", "terms"}
 
 
 def test_masked_vectors_say_nothing_and_unmasked_sums_everything(monkeypatch, collection):
@@ -266,50 +251,9 @@ def test_masked_vectors_say_nothing_and_unmasked_sums_everything(monkeypatch, co
 
 
 def test_messages_through_bytes_give_the_same_rows():
-    for made, again in zip(_asked()[2], run(_asked()[0], through_bytes=True)[1], strict=True):
+    for made, again in zip(_noisy()[2], run(_noisy()[0], through_bytes=True)[1], strict=True):
         for name, array in rows_of_party(made).items():
             np.testing.assert_array_equal(array, rows_of_party(again)[name], err_msg=name)
-
-
-def test_beyond_the_budget_questions_are_refused_and_their_words_count_as_absent():
-    setup, state, parties, _ = _asked()
-    assert setup.question_limit == 30
-    words = [len(party.shared.words) for party in parties]
-    assert min(words) > 15 and max(words) < 30
-    for owner, party in enumerate(parties):
-        askers = [silo for silo in range(SILOS) if silo != owner]
-        answered = party.own["answered"].tolist()
-        # In turn, so that nobody takes what the others need.
-        assert answered[owner] == 0 and [answered[silo] for silo in askers] == [15, 15]
-        assert party.own["spent"] == pytest.approx(31.0)
-        for silo in askers:
-            request = Receive(setup).address(state, silo)
-            said = open_sealed(setup, parties[silo], OwnCells, owner, silo, request.sealed[owner])
-            assert said.answered == 15
-            counts = foreign_documents(setup, parties[silo], request)[owner].counts(parties[silo].shared.words)
-            assert (counts[:15] > 0).any(axis=(1, 2)).all()
-            assert not counts[15:].any()
-
-
-def test_a_word_is_asked_about_in_one_way_only():
-    setup, state, parties, _ = _asked()
-    sealed = state.replies["ask"][0].sealed
-    asked = [open_sealed(setup, parties[0], OwnQuestions, n, ALL_SILOS, one).rows for n, one in enumerate(sealed)]
-    for number, party in enumerate(parties):
-        texts, own = party.shared, party.own
-        hashes = hash_terms(texts.words, setup.shape, own["secret"].tobytes())
-        again = Obfuscator(setup.shape, 3, texts.words, hashes, own["decoys"].tobytes())
-        true = hashes.rows
-        for row, word in enumerate(texts.words):
-            question = again.ask(word)
-            np.testing.assert_array_equal(asked[number][row], question.rows)
-            same = asked[number][row] == true[row]
-            assert same[question.own].all() and same.sum() == 3  # the others are a decoy's
-    # Two silos ask about a common word under decoys of their own.
-    common = set(parties[0].shared.words) & set(parties[1].shared.words)
-    assert common
-    places = [[party.shared.words.index(word) for word in sorted(common)] for party in parties[:2]]
-    assert (asked[0][places[0]] != asked[1][places[1]]).any()
 
 
 @pytest.mark.parametrize("where", ["sum-vectors", "sum-unmasking", "publish", "receive"])
@@ -331,15 +275,6 @@ def test_the_others_go_on_without_a_silo(collection, where):
         assert rows["cross_x"][:, 5:10].any() == seen
     counts = {(entry.exchange, entry.sender): entry.messages for entry in ledger}
     assert counts["scale", "parties"] == 2
-
-
-def test_the_others_go_on_without_a_silo_that_stops_answering():
-    setup = _asked()[0]
-    state, parties, _ = run(setup, absent=[("answer", 0)])
-    assert not state.replies["answer"][1][0] and state.replies["ask"][1].all()
-    for number in (1, 2):
-        rows = rows_of_party(parties[number])
-        assert set(np.unique(rows["cross_silo"])) == {-1, 3 - number}
 
 
 @pytest.mark.parametrize("where", ["sum-shares", "sum-vectors", "sum-unmasking"])

@@ -112,17 +112,6 @@ def test_count_min_takes_the_smallest_cell():
     assert np.array_equal(estimate(cells.look_up(hashes.rows), hashes.signs[:, None], "count-min"), wanted)
 
 
-def test_only_the_terms_own_positions_are_used():
-    shape = SketchShape(10, 7)
-    hashes, rng = hash_terms(TERMS, shape, SECRET), np.random.default_rng(2)
-    sketches = rng.integers(-9, 9, (50, 10, 7), dtype=np.int32)
-    own = np.stack([np.sort(rng.permutation(10)[:3]) for _ in TERMS])
-    found = counts_of(Cells(sketches), hashes, shape, -np.inf, own)
-    for t in range(0, len(TERMS), 7):
-        values = sketches[:, own[t], hashes.rows[t, own[t]]] * hashes.signs[t, own[t]]
-        assert np.array_equal(found[t], np.median(values, axis=1))
-
-
 def test_the_network_finds_the_middle_of_every_arrangement_of_zeros_and_ones():
     for size in [1, 2, 3, 4, 7, 8, 10, 15, 30]:
         # The 0-1 principle (Knuth volume 3, 5.3.4, theorem Z): right for zeros and ones is right for all numbers.

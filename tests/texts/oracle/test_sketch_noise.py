@@ -13,7 +13,6 @@ from fedrank.texts.sketch import SketchShape, encode, hash_terms
 from fedrank.texts.sketch.noise import (
     SHARES,
     SketchNoise,
-    continuous_laplace,
     statistics_noise,
 )
 
@@ -64,16 +63,7 @@ def test_published_once_the_parts_add_up_to_the_epsilon_of_an_occurrence():
     assert noise.scale("sizes") / noise.scale() == pytest.approx(math.sqrt(2 / 0.1 / (30 / 0.8)))
 
 
-def test_in_the_other_modes_an_answer_costs_epsilon_and_sizes_and_statistics_as_much_as_one():
-    noise = SketchNoise("per-query", 0.5, 30, statistics_change=100)
-    assert noise.scale() == 60.0
-    assert 2 / noise.scale("sizes") + 100 / noise.scale("statistics") == pytest.approx(0.5)
-    paper = SketchNoise("paper", 0.5, 30)
-    assert paper.scale() == 2.0 and paper.scale("sizes") is None and paper.scale("statistics") is None
-    assert SketchNoise("plain", None, 30).scale() is None
-
-
-def test_published_and_answered_cells_have_noise_of_the_scale_each_its_own():
+def test_published_cells_have_noise_of_the_scale_each_its_own():
     for mechanism in ["laplace", "gaussian"]:
         for rng in [None, np.random.default_rng(3)]:
             noise = SketchNoise("publish-once", 2.0, 6, mechanism)
@@ -84,13 +74,9 @@ def test_published_and_answered_cells_have_noise_of_the_scale_each_its_own():
             sizes = np.full((4000, 2), 300)
             _has_scale(noise.sizes(sizes, rng) - 300, noise.scale("sizes"), mechanism)
             _has_scale(statistics_noise(noise, (5000,), rng), noise.scale("statistics"), mechanism)
-            asking = SketchNoise("per-query", 2.0, 6, mechanism)
-            answers = asking.answer(np.full((10, 400, 6), 9, np.int32), rng) - 9
-            _has_scale(answers, asking.scale(), mechanism)
-            for one in (answers, published - sketches):
-                flat = one.reshape(-1, 6)
-                cross = np.corrcoef(flat.T) - np.eye(6)
-                assert np.abs(cross).max() < 8 / math.sqrt(len(flat))  # no two cells share their noise
+            flat = (published - sketches).transpose(0, 2, 1).reshape(-1, 6)
+            cross = np.corrcoef(flat.T) - np.eye(6)
+            assert np.abs(cross).max() < 8 / math.sqrt(len(flat))  # no two cells share their noise
 
 
 def _has_scale(sample, scale, mechanism):
@@ -117,27 +103,12 @@ def _has_scale(sample, scale, mechanism):
     assert stats.kstest(smooth, below).pvalue > CHANCE
 
 
-@pytest.mark.parametrize("rng", [None, np.random.default_rng(3)], ids=["system", "simulated"])
-def test_paper_mode_draws_one_continuous_variable_for_all_cells_of_an_answer(rng):
-    cells = np.arange(5 * 600 * 4).reshape(5, 600, 4)
-    left = SketchNoise("paper", 0.5, 4).answer(cells, rng) - cells
-    assert np.ptp(left, axis=2).max() < 1e-9
-    assert stats.kstest(left[:, :, 0].ravel() / 2.0, "laplace").pvalue > CHANCE
-    assert np.unique(np.round(left[:, :, 0], 9)).size == 3000
-
-
-def test_continuous_noise_of_the_operating_system_is_laplace():
-    assert stats.kstest(continuous_laplace(3.0, (100, 200)).ravel() / 3.0, "laplace").pvalue > CHANCE
-
-
 def test_without_noise_nothing_changes():
     noise = SketchNoise("plain", None, 2)
     sketches = np.arange(24, dtype=np.int32).reshape(3, 2, 4)
     assert np.array_equal(noise.publish(sketches), sketches)
-    assert np.array_equal(noise.answer(sketches.reshape(3, 4, 2)), sketches.reshape(3, 4, 2))
-    for none in (noise, SketchNoise("paper", 0.5, 2)):
-        assert not statistics_noise(none, 5).any()
-        assert np.array_equal(none.sizes(np.array([[3, 2]])), [[3, 2]])
+    assert not statistics_noise(noise, 5).any()
+    assert np.array_equal(noise.sizes(np.array([[3, 2]])), [[3, 2]])
 
 
 def test_what_does_not_fit_32_bits_is_cut_and_does_not_wrap():
@@ -152,25 +123,18 @@ def test_settings_that_contradict_are_refused():
         (dict(mode="publish-once", epsilon=1.0, z=2, mechanism="cauchy"), "mechanism one of"),
         (dict(mode="publish-once", epsilon=None, z=2), "must be given"),
         (dict(mode="plain", epsilon=1.0, z=2), "must be given"),
-        (dict(mode="per-query", epsilon=0.0, z=2), "positive"),
-        (dict(mode="per-query", epsilon=1.0, z=0), "at least 1"),
-        (dict(mode="per-query", epsilon=1.0, z=2, delta=1.0), "delta"),
+        (dict(mode="publish-once", epsilon=0.0, z=2), "positive"),
+        (dict(mode="publish-once", epsilon=1.0, z=0), "at least 1"),
+        (dict(mode="publish-once", epsilon=1.0, z=2, delta=1.0), "delta"),
         (dict(mode="publish-once", epsilon=1.0, z=2, shares={"sketches": 1.0}), "shares"),
         (dict(mode="publish-once", epsilon=1.0, z=2, shares={"sketches": 0.9, "sizes": 0.1, "statistics": 0.1}), "sum"),
-        (dict(mode="paper", epsilon=1.0, z=2, mechanism="gaussian"), "as printed"),
+        (dict(mode="paper", epsilon=1.0, z=2), "mode must be"),
         (dict(mode="publish-once", epsilon=1.0, z=2, statistics_change=0), "statistics_change"),
     ]:
         with pytest.raises(ConfigError, match=says):
             SketchNoise(**arguments)
 
 
-def test_what_a_mode_does_not_do_is_refused():
-    cells = np.zeros((1, 2, 3), np.int32)
-    with pytest.raises(ConfigError, match="answers no questions"):
-        SketchNoise("publish-once", 1.0, 3).answer(cells)
-    with pytest.raises(ConfigError, match="publishes no sketches"):
-        SketchNoise("paper", 1.0, 2).publish(cells)
+def test_sketches_with_another_number_of_rows_are_refused():
     with pytest.raises(ConfigError, match="must be"):
-        SketchNoise("publish-once", 1.0, 3).publish(cells)
-    with pytest.raises(ConfigError, match="must be"):
-        SketchNoise("per-query", 1.0, 2).answer(cells)
+        SketchNoise("publish-once", 1.0, 3).publish(np.zeros((1, 2, 3), np.int32))

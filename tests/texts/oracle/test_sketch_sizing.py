@@ -10,11 +10,8 @@ from scipy import stats
 from fedrank.core.errors import ConfigError
 from fedrank.texts.sketch.sizing import (
     advise,
-    anonymity_set,
     cell_noise,
-    decoys_of,
     expected_error,
-    match_probability,
     mean_median,
     residual,
     row_error,
@@ -134,16 +131,6 @@ def test_theorem_2_bounds_the_error_as_often_as_it_says():
     assert (np.abs(np.median(values, axis=1)) > bound).mean() < stats.binom.sf(
         math.ceil(z1 / 2) - 1, z1, 3 / 8
     )  # rows are good with probability 5/8
-
-
-def test_the_anonymity_sets_of_the_papers_settings():
-    # z = 30, w = 200, a dictionary of 50,000 words: 1.0, 1.02, 24 words fit an ICDE question at z1 = 10, 5, 3.
-    icde = [anonymity_set(30, 200, z1, 50_000, "icde") for z1 in (10, 5, 3)]
-    assert icde == [pytest.approx(value, rel=0.005) for value in (1.0, 1.02, 23.93)]
-    assert [1 + decoys_of(30, z1) for z1 in (10, 5, 3)] == [3, 6, 10] == [30 // z1 for z1 in (10, 5, 3)]
-    for z, w, z1 in ((30, 200, 3), (10, 5, 2)):
-        assert match_probability(z, w, z1) == pytest.approx(stats.binom.sf(z1 - 1, z, 1 / w))
-    assert anonymity_set(30, 200, 5, 0, overlap=3) == 1 + 25 // 2
 
 
 def test_a_typical_document_has_the_words_it_should():

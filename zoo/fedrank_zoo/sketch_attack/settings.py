@@ -9,7 +9,7 @@ from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
 
 #: Modes that make a promise, and so can be attacked.
-ATTACKED = ("paper", "per-query", "publish-once")
+ATTACKED = ("paper", "publish-once")
 
 
 #: Words of the largest dictionary: more would ask for gigabytes.
@@ -28,8 +28,7 @@ class SketchAttack:
     modes: tuple[str, ...] = setting(ATTACKED, "Modes to attack.")
     epsilon: float = setting(
         0.5,
-        "ε as each mode means it: as printed (paper), of one answer (per-query), of an occurrence for good "
-        "(publish-once).",
+        "ε as each mode means it: of one answer as printed (paper), of an occurrence for good (publish-once).",
     )
     z: int = setting(30, "Rows of a sketch.")
     w: int = setting(200, "Cells of a row.")
@@ -40,8 +39,8 @@ class SketchAttack:
     trials: int = setting(4_000, "Trials of each attack; fewer of those that take long.")
     seed: int = setting(0, "Seed of everything random.")
     vocabulary: int = setting(50_000, "Words of the dictionary.")
-    mechanism: str = setting("laplace", "laplace or gaussian noise in modes per-query and publish-once.")
-    delta: float = setting(DELTA, "δ of Gaussian noise and of the ledger.")
+    mechanism: str = setting("laplace", "laplace or gaussian noise in mode publish-once.")
+    delta: float = setting(DELTA, "δ of Gaussian noise.")
 
     def __post_init__(self):
         z, z1 = self.z, self.z1

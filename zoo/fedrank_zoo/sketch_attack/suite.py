@@ -7,8 +7,7 @@ hashes and, at worst, every other word of the document, as the promise assumes.
   powerful test (Neyman and Pearson). Under (ε, δ) it is right with probability (e^ε + δ)/(1 + e^ε) at most.
 * :func:`cancel`: with no knowledge of the document at all, the noise of an answer is estimated as the median of the
   cells that belong to the querier's own decoys, which mostly hold little else, and taken off.
-* :func:`repeat`: the same question again and again, so that noise averages out; with a ledger that keeps answers, with
-  decoys drawn anew to get round it, and on sketches that were published once.
+* :func:`repeat`: the same number looked up again and again, so that noise might average out.
 
 Everything is simulated with seeded noise, which has the distribution of the real one. Of CS-F-LTR (Shi et al. 2021,
 Algorithm 2 line 4 and equation 5), the first two break the privacy that is printed.
@@ -16,7 +15,7 @@ Algorithm 2 line 4 and equation 5), the first two break the privacy that is prin
 Attacks on the words of a query, by the owner of documents against the querier.
 
 The owner knows the hashes and a dictionary. A question has z cells, of which z₁ belong to the term and the others to
-decoys (:mod:`fedrank.texts.sketch.decoys`).
+decoys (:mod:`fedrank_zoo.decoys`).
 
 * :func:`dictionary`: count for every word in how many positions it fits, and name one of those that fit as a term does.
 * :func:`intersection`: compare two questions about a term. If only the decoys are drawn anew, the positions on which
@@ -35,13 +34,13 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Integer, Real
 
+from fedrank.privacy.noise.arrays import drawn
 from fedrank.texts.attacks.finding import Finding, mean_interval
 from fedrank.texts.sketch import SketchShape, estimate
-from fedrank.texts.sketch.account import QueryBudget, compose
-from fedrank.texts.sketch.decoys import Obfuscator, fits
 from fedrank.texts.sketch.noise import SketchNoise, statistics_noise
-from fedrank.texts.sketch.sizing import decoys_of
 from fedrank_zoo.cs_f_ltr_icde_2021 import IcdeObfuscator
+from fedrank_zoo.decoys import Obfuscator, decoys_of, fits
+from fedrank_zoo.silo_sketch_2021 import PrintedNoise
 from fedrank_zoo.sketch_attack.settings import ATTACKED, SketchAttack
 from fedrank_zoo.sketch_attack.world import Questions, World, ask, make_world, share_interval
 
@@ -52,9 +51,9 @@ _CANCELLED = 0.9
 def distinguish(world: World, noise: SketchNoise, z1: int, trials: int, rng: np.random.Generator) -> Finding:
     """Tell d from d′, which has one more occurrence of the term, from one answer or from everything published.
 
-    Per-query: the querier asks for all z cells of the term. Published once: he reads the z cells of the term, the
-    document's sizes and the silo's statistics, of which he knows the rest. Paper: one answer with decoys; with one
-    variable for all cells, the right document is the one that leaves the same remainder in all of them.
+    Published once: the querier reads the z cells of the term, the document's sizes and the silo's statistics, of which
+    he knows the rest. Paper: one answer with decoys; with one variable for all cells, the right document is the one
+    that leaves the same remainder in all of them.
 
     Args:
         world: Documents and hashes.
@@ -63,33 +62,32 @@ def distinguish(world: World, noise: SketchNoise, z1: int, trials: int, rng: np.
         trials: Trials, half of them with d′.
         rng: Generator.
     """
-    asked = ask(world, z1 if noise.mode == "paper" else world.shape.z, trials, rng)
+    printed = isinstance(noise, PrintedNoise)
+    asked = ask(world, z1 if printed else world.shape.z, trials, rng)
     truth = rng.random(trials) < 0.5
     cells = asked.cells + truth[:, None] * asked.change
-    if noise.mode == "paper":
+    if printed:
         remainder = noise.answer(cells[:, None], rng)[:, 0] - asked.cells
         evidence = np.ptp(remainder, axis=1) - np.ptp(remainder - asked.change, axis=1)
         how = "one answer: all its cells carry the same noise, so that their differences are exact"
-    elif noise.mode == "per-query":
-        evidence = _evidence(noise, "sketches", noise.answer(cells[:, None], rng)[:, 0] - asked.cells, asked.change)
-        how = "one answer, all z cells of the term, by likelihood ratio"
     else:
         evidence = _publish(noise, cells[:, :, None], truth, asked, rng)
         how = "the published sketch, sizes and statistics together, by likelihood ratio"
     return _accuracy("distinguish", noise, noise.mode, evidence, truth, rng, how)
 
 
-def distinguish_unscaled(world: World, epsilon: float, z1: int, trials: int, rng: np.random.Generator) -> Finding:
+def distinguish_unscaled(world: World, noise: SketchNoise, z1: int, trials: int, rng: np.random.Generator) -> Finding:
     """The attack if only the shared variable were corrected: independent noise of scale 1/ε in each cell.
 
     An occurrence changes many cells, so that noise of scale z/ε is needed.
     """
-    noise = SketchNoise("per-query", epsilon, 1)  # one cell's worth of noise
+    assert noise.epsilon is not None
+    scale = 1.0 / noise.epsilon  # one cell's worth of noise
     asked = ask(world, z1, trials, rng)
     truth = rng.random(trials) < 0.5
     cells = asked.cells + truth[:, None] * asked.change
-    answers = noise.answer(cells.reshape(-1, 1, 1), rng).reshape(cells.shape)
-    evidence = _evidence(noise, "sketches", answers - asked.cells, asked.change)
+    rest = cells + drawn(rng, "laplace", scale, cells.shape) - asked.cells
+    evidence = ((np.abs(rest) - np.abs(rest - asked.change)) / scale).sum(axis=1)
     how = f"independent noise of scale 1/ε in each cell, {z1} of them the term's: it is z/ε that is needed"
     return replace(_accuracy("distinguish", noise, "independent 1/ε", evidence, truth, rng, how), control=True)
 
@@ -109,10 +107,10 @@ def cancel(world: World, noise: SketchNoise, z1: int, trials: int, rng: np.rando
     """
     asked = ask(world, z1, trials, rng, inside=True)
     true = np.asarray(world.counts[asked.documents, asked.terms]).ravel()
-    if noise.mode == "publish-once":
-        answers = noise.publish(asked.cells[:, :, None], rng)[:, :, 0]
-    else:
+    if isinstance(noise, PrintedNoise):
         answers = noise.answer(asked.cells[:, None], rng)[:, 0]
+    else:
+        answers = noise.publish(asked.cells[:, :, None], rng)[:, :, 0]
     place = np.argsort(~asked.own, axis=1, kind="stable")  # own positions first
     signs = np.take_along_axis(world.hashes.signs[asked.terms], place, 1)[:, :z1]
 
@@ -131,63 +129,22 @@ def cancel(world: World, noise: SketchNoise, z1: int, trials: int, rng: np.rando
     )
 
 
-def repeat(
-    world: World, noise: SketchNoise, times: int, limit: float, trials: int, rng: np.random.Generator
-) -> list[Finding]:
-    """Repeat a question, so that noise might average out.
+def repeat(world: World, noise: SketchNoise, times: int, trials: int, rng: np.random.Generator) -> Finding:
+    """Look the same number of a published sketch up again and again.
 
     Args:
         world: Documents and hashes.
-        noise: Mode per-query or publish-once.
+        noise: Mode publish-once.
         times: Number of repetitions.
-        limit: Largest ε of the ledger, for a querier who draws decoys anew.
         trials: Number of documents, half of them d′.
         rng: Generator.
-
-    Returns:
-        Per-query: without a ledger, with a ledger, and with decoys drawn anew to evade it; publish-once: repeated
-        reading of the published sketch.
     """
     asked = ask(world, world.shape.z, trials, rng)
     truth = rng.random(trials) < 0.5
     cells = asked.cells + truth[:, None] * asked.change
-    if noise.mode == "publish-once":
-        once = _publish(noise, cells[:, :, None], truth, asked, rng)
-        how = f"looked up {times:,} times: a published number does not change"
-        return [_accuracy("repeat", noise, noise.mode, times * once, truth, rng, how)]
-
-    def draw(which: np.ndarray) -> np.ndarray:
-        return noise.answer(cells[which, None], rng)[:, 0]
-
-    def evidence(answers: np.ndarray) -> np.ndarray:
-        return _evidence(noise, "sketches", answers - asked.cells, asked.change)
-
-    everything = np.arange(trials)
-    fresh = np.sum([evidence(draw(everything)) for _ in range(times)], axis=0)
-    assert noise.epsilon is not None
-    ledger = QueryBudget(noise.epsilon, limit, trials, 1, noise.mechanism, noise.delta)
-    kept = np.sum([evidence(ledger.ask(0, asked.rows[0], everything, draw)) for _ in range(times)], axis=0)
-    # Other decoys make another question: a number that no cell has stands for them.
-    tracked, redrawn = np.zeros(trials), 0
-    ledger = QueryBudget(noise.epsilon, limit, trials, 1, noise.mechanism, noise.delta)
-    while ledger.left().min() > 0 and redrawn < times:
-        redrawn += 1
-        tracked += evidence(ledger.ask(0, np.full(world.shape.z, -redrawn), everything, draw))
-    cost = compose(noise.epsilon, times, noise.mechanism, noise.delta)
-    alone = (
-        f"{times:,} fresh answers, whose noise averages out: together they cost ε = {cost:.3g}, and a ledger must "
-        "count them"
-    )
-    again = f"asked {times:,} times: the ledger repeats its first answer"
-    evaded = (
-        f"{redrawn} questions with decoys drawn anew to get round the ledger, which charges each of them and ends at "
-        f"ε = {limit:.3g}"
-    )
-    return [
-        replace(_accuracy("repeat", noise, "per-query, no ledger", fresh, truth, rng, alone), control=True),
-        _accuracy("repeat", noise, "per-query, ledger", kept, truth, rng, again),
-        _accuracy("repeat", noise, "per-query, new decoys", tracked, truth, rng, evaded, limit),
-    ]
+    once = _publish(noise, cells[:, :, None], truth, asked, rng)
+    how = f"looked up {times:,} times: a published number does not change"
+    return _accuracy("repeat", noise, noise.mode, times * once, truth, rng, how)
 
 
 def accuracy_bound(epsilon: float, delta: float = 0.0) -> float:
@@ -236,15 +193,13 @@ def _accuracy(
     truth: Bool[np.ndarray, " trials"],
     rng: np.random.Generator,
     words: str,
-    epsilon: float | None = None,
 ) -> Finding:
     """Share of trials in which the sign of the evidence is right; where it is 0, the guess is random."""
     guess = np.where(evidence == 0, rng.random(truth.size) < 0.5, evidence > 0)
     right = float((guess == truth).mean())
     low, high = share_interval(right, truth.size)
     assert noise.epsilon is not None
-    delta = noise.delta if noise.mechanism == "gaussian" or epsilon is not None else 0.0
-    promised = accuracy_bound(noise.epsilon if epsilon is None else epsilon, delta)
+    promised = accuracy_bound(noise.epsilon, noise.delta if noise.mechanism == "gaussian" else 0.0)
     return Finding(attack, mode, "accuracy", right, low, high, promised, low > promised, truth.size, words)
 
 
@@ -370,9 +325,6 @@ def intersection(world: World, z1: int, requests: int, redrawn: bool, trials: in
 #: How often a question is repeated.
 _TIMES = 200
 
-#: ε of the ledger, in answers by basic composition.
-_LEDGER = 8.0
-
 #: Most trials of attacks that repeat questions, and of those on terms: each takes about as long as hundreds.
 _MOST_REPEATED, _MOST_TERMS = 2_000, 200
 
@@ -398,19 +350,20 @@ def attack_sketches(settings: SketchAttack = SketchAttack()) -> list[Finding]:  
     for name in s.modes:
         # What a mode gives does not depend on which others are attacked.
         rng = np.random.default_rng((s.seed, 1, ATTACKED.index(name)))
-        noise = SketchNoise(name, s.epsilon, s.z, "laplace" if name == "paper" else s.mechanism, s.delta)
+        printed = name == "paper"
+        noise = (
+            PrintedNoise(name, s.epsilon, s.z) if printed else SketchNoise(name, s.epsilon, s.z, s.mechanism, s.delta)
+        )
         found += [distinguish(world, noise, z1, trials, rng)]
-        if name == "per-query":
-            found += [distinguish_unscaled(world, s.epsilon, z1, trials, rng)]
         if z1 < s.z:
             found += [cancel(world, noise, z1, trials, rng)]
-        if name != "paper":
-            found += repeat(world, noise, _TIMES, _LEDGER * s.epsilon, min(trials, _MOST_REPEATED), rng)
-        if name == "publish-once":  # no question leaves the querier
+        if not printed:  # no question leaves the querier
+            found += [repeat(world, noise, _TIMES, min(trials, _MOST_REPEATED), rng)]
             continue
         terms = min(trials, _MOST_TERMS)
-        published = name == "paper"
-        for scheme in ("icde", "jos") if published else ("jos",):
-            found += [dictionary(world, z1, scheme, terms, rng)]
-        found += [intersection(world, z1, _REQUESTS, published, terms, rng), two_silos(world, z1, terms, rng)]
+        found += [dictionary(world, z1, scheme, terms, rng) for scheme in ("icde", "jos")]
+        found += [intersection(world, z1, _REQUESTS, True, terms, rng), two_silos(world, z1, terms, rng)]
+        # The parts of it mended one by one: independent noise of the same scale; one set of decoys for each term.
+        found += [distinguish_unscaled(world, noise, z1, trials, rng)]
+        found += [intersection(world, z1, _REQUESTS, False, terms, rng)]
     return found

@@ -10,14 +10,12 @@ The server relays what it cannot read::
 
     keys, secrets, agree     the silos agree on a secret that hashes words; the server never has it
     sum-keys … sum-unmask    a secure sum of document-frequency sketches (Section 3.3)
-    publish                  every silo hands out a noisy sketch of each document, once              publish-once, plain
-    ask, answer              hashed words among decoys (Algorithm 1), cells with noise (Algorithm 2)  per-query, paper
+    publish                  every silo hands out a noisy sketch of each document, once
     receive                  a silo looks its query words up, and makes its rows
     scale                    common centre and spread of the features
 
-Where sketches are published, queries stay at home altogether. Where questions are asked, an owner of documents sees
-hashes and the number of words asked about; see :mod:`fedrank.texts.sketch.decoys` for what these give away, and
-:mod:`fedrank.texts.sketch.noise` for what cells and sketches do.
+Queries stay at home altogether; see :mod:`fedrank.texts.sketch.noise` for what sketches give away. Questions among
+decoys and their answers (Algorithms 1 and 2), which the papers have, are a method of ``fedrank-zoo``.
 
 All exchanges run on the host: text, keys and hashes. The steps are in :mod:`.agree` and :mod:`.exchange_sketches`.
 """
@@ -42,7 +40,7 @@ from fedrank.privacy.secure_sum import party as secure_sum_party
 from fedrank.privacy.secure_sum.messages import Step, message_sizes
 from fedrank.privacy.secure_sum.server import Server
 from fedrank.texts.silo_sketch.setup import messages as wire
-from fedrank.texts.silo_sketch.setup.exchange_sketches import Answer, Ask, Publish, Receive, SetScale
+from fedrank.texts.silo_sketch.setup.exchange_sketches import Publish, Receive, SetScale
 from fedrank.texts.silo_sketch.setup.rows import SiloTexts
 from fedrank.texts.silo_sketch.setup.settings import (
     HostExchange,
@@ -249,17 +247,26 @@ class SketchSetup(SetupSettings, Protocol):
     @cached_property
     @override
     def exchanges(self) -> tuple[HostExchange, ...]:
-        show = (Ask(self), Answer(self)) if self.asks else (Publish(self),)
         scale = (SetScale(self),) if self.texts.scale == "federation" else ()
         return (
             Introduce(self),
             ShareSecret(self),
             Agree(self),
             *(SumStep(self, step) for step in range(4)),
-            *show,
-            Receive(self),
+            *self.showing,
+            self.receive,
             *scale,
         )
+
+    @property
+    def showing(self) -> tuple[HostExchange, ...]:
+        """The exchanges by which silos show their documents."""
+        return (Publish(self),)
+
+    @property
+    def receive(self) -> Receive:
+        """The exchange by which a silo makes its rows of what it is shown."""
+        return Receive(self)
 
     @override
     def init(self, key: Any) -> SetupState:
@@ -296,16 +303,11 @@ class SketchSetup(SetupSettings, Protocol):
             number: Its number among the silos.
 
         Raises:
-            ConfigError: It has more documents or query words than was agreed.
+            ConfigError: It has more documents than was agreed.
         """
         if texts.corpus.n_documents > self.documents:
             raise ConfigError(
                 f"{texts.corpus.name!r} has {texts.corpus.n_documents:,} documents, agreed were at most "
                 f"{self.documents:,} (texts.documents). Agree on more, or leave some out."
-            )
-        if self.asks and len(texts.words) > self.words:
-            raise ConfigError(
-                f"{texts.corpus.name!r} has {len(texts.words):,} query words, agreed were at most {self.words:,} "
-                "(texts.words). Agree on more, or ask fewer queries."
             )
         return Party(texts, {"number": np.array(number, np.int64)})

@@ -1,7 +1,6 @@
-"""Exchange of sketches: published sketches, or questions and answers; and the rows that a silo makes of them.
+"""Exchange of published sketches, and the rows that a silo makes of them.
 
-Algorithms 1 and 2 of CS-F-LTR (Shi et al. 2021), and a mode in which sketches are handed out once. Sketches, questions
-and answers cross sealed for the silos (:mod:`fedrank.texts.sketch.key`).
+Sketches are handed out once, and cross sealed for the silos (:mod:`fedrank.texts.sketch.key`).
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from jaxtyping import Bool, Float32, Float64, Int32, Integer, Shaped, UInt8
 from typing_extensions import override
 
 from fedrank.core import plugins
+from fedrank.core.arrays import PyTree
 from fedrank.core.messages import Layout
 from fedrank.core.protocol import Party
-from fedrank.privacy.randomised_response import os_words
 from fedrank.texts.silo_sketch.setup import messages as wire
 from fedrank.texts.silo_sketch.setup.rows import ForeignDocuments, cross_rows, moments, own_rows, scale_of, scale_rows
 from fedrank.texts.silo_sketch.setup.settings import (
@@ -28,9 +27,7 @@ from fedrank.texts.silo_sketch.setup.settings import (
     without_fields,
 )
 from fedrank.texts.silo_sketch.state import TRAIN
-from fedrank.texts.sketch import Cells, counts_of, encode, estimate, hash_terms
-from fedrank.texts.sketch.account import BudgetSpentError, QueryBudget
-from fedrank.texts.sketch.decoys import Obfuscator
+from fedrank.texts.sketch import Cells, counts_of, encode, hash_terms
 from fedrank.texts.sketch.key import ALL_SILOS, NONCE, seal, unseal
 from fedrank.texts.sketch.posterior import own_cells, posterior_counts
 
@@ -41,14 +38,14 @@ _ROWS = "rows."
 _INT16, _INT32 = np.iinfo(np.int16), np.iinfo(np.int32)
 
 
-class _WithTotals(HostExchange, request=wire.Totals):
+class WithTotals(HostExchange, request=wire.Totals):
     """An exchange whose request carries the summed statistics."""
 
     @override
     def address(self, state: SetupState, party: int) -> wire.Totals:
         return wire.Totals(state.totals)
 
-    def _noisy_sizes(
+    def noisy_sizes(
         self, party: Party, rng: np.random.Generator | None
     ) -> tuple[Int32[np.ndarray, "fields documents"], Int32[np.ndarray, "fields documents"]]:
         """Lengths and numbers of different words with their noise, padded to the agreed number of documents."""
@@ -59,7 +56,7 @@ class _WithTotals(HostExchange, request=wire.Totals):
         return out[0], out[1]
 
 
-class Publish(_WithTotals, reply=wire.Published):
+class Publish(WithTotals, reply=wire.Published):
     """Every silo hands out a noisy sketch of each field of each document, once."""
 
     name = "publish"
@@ -74,110 +71,16 @@ class Publish(_WithTotals, reply=wire.Published):
         for field, sketches in enumerate(own_sketches(s, party)):
             noisy = s.noise.publish(sketches, draws).reshape(documents, -1)
             cells[field, :documents] = np.clip(noisy, bounds.min, bounds.max)
-        lengths, distinct = self._noisy_sizes(party, draws)
+        lengths, distinct = self.noisy_sizes(party, draws)
         party = with_fields(party, totals=np.asarray(request.totals, np.int32))
         own = wire.OwnSketches(np.uint32(documents), cells, lengths, distinct)
-        return party, wire.Published(_seal(s, party, own, ALL_SILOS))
+        return party, wire.Published(seal_for(s, party, own, ALL_SILOS))
 
 
-class Ask(_WithTotals, reply=wire.Asked):
-    """Every silo sends its query words, hashed among decoys (Algorithm 1), and the sizes of its documents."""
-
-    name = "ask"
-
-    @override
-    def respond(
-        self, request: wire.Totals, party: Party, draws: np.random.Generator | None
-    ) -> tuple[Party, wire.Asked]:
-        s, words = self.settings, party.shared.words
-        party = with_fields(party, totals=np.asarray(request.totals, np.int32))
-        if "decoys" not in party.own:  # drawn once and kept: a word's question is the same every time
-            secret = os_words((8,)).astype("<u4").tobytes() if draws is None else draws.bytes(32)
-            party = with_fields(party, decoys=np.frombuffer(secret, np.uint8))
-        obfuscator = _obfuscator(s, party)
-        rows = np.zeros((s.words, s.shape.z), np.int32)
-        rows[: len(words)] = np.reshape([obfuscator.ask(word).rows for word in words], (-1, s.shape.z))
-        lengths, distinct = self._noisy_sizes(party, draws)
-        documents = np.uint32(party.shared.corpus.n_documents)
-        own = wire.OwnQuestions(np.uint32(len(words)), rows, documents, lengths, distinct)
-        return party, wire.Asked(_seal(s, party, own, ALL_SILOS))
-
-
-class Answer(HostExchange, request=wire.Questions, reply=wire.Cells):
-    """Every silo answers the others' questions about each of its documents, with noise, until its budget is spent."""
-
-    name = "answer"
-
-    @override
-    def address(self, state: SetupState, party: int) -> wire.Questions:
-        replies, arrived = state.replies["ask"]
-        return wire.Questions(_only(arrived & (np.arange(state.silos) != party), replies.sealed))
-
-    @override
-    def respond(
-        self, request: wire.Questions, party: Party, draws: np.random.Generator | None
-    ) -> tuple[Party, wire.Cells]:
-        s, documents = self.settings, party.shared.corpus.n_documents
-        stored = [Cells(sketches) for sketches in own_sketches(s, party)]
-        shape = (s.silos, s.fields, s.words, s.documents, s.shape.z)
-        out, answered = np.zeros(shape, np.float32), np.zeros(s.silos, np.uint32)
-        budget = self._budget(documents)
-        asked = [
-            open_sealed(s, party, wire.OwnQuestions, silo, ALL_SILOS, row) for silo, row in enumerate(request.sealed)
-        ]
-        words = np.array([0 if one is None else min(int(one.words), s.words) for one in asked])
-        for word in range(int(words.max(initial=0))):  # a word of each silo in turn: no silo takes all of the budget
-            for silo in np.flatnonzero((words > word) & (answered == word)).tolist():
-                question = asked[silo]
-                assert question is not None  # it asks about a word
-                rows = np.asarray(question.rows)[word].astype(np.int64)
-                raw = np.concatenate([cells.look_up(rows[None])[0] for cells in stored])
-                try:
-                    answer = self._answer(budget, silo, rows, raw, draws)
-                except BudgetSpentError:
-                    continue
-                out[silo, :, word, :documents] = answer.reshape(s.fields, documents, -1)
-                answered[silo] += 1
-        spent = np.zeros(1) if budget is None else np.atleast_1d(budget.spent().max(initial=0.0))
-        sealed = np.zeros((s.silos, s.sizes["sealed_answers"]), np.uint8)
-        for silo in (silo for silo, one in enumerate(asked) if one is not None):
-            sealed[silo] = _seal(s, party, wire.OwnCells(answered[silo], out[silo]), silo)
-        return with_fields(party, spent=spent, answered=answered), wire.Cells(sealed)
-
-    def _budget(self, documents: int) -> QueryBudget | None:
-        s, noise = self.settings, self.settings.noise
-        if noise.mode != "per-query" or noise.epsilon is None or not np.isfinite(s.limit):
-            return None
-        budget = QueryBudget(noise.epsilon, s.limit, documents * s.fields, s.silos, noise.mechanism, noise.delta)
-        budget.answers += 1  # what sizes and statistics cost
-        return budget
-
-    def _answer(
-        self,
-        budget: QueryBudget | None,
-        silo: int,
-        rows: Integer[np.ndarray, " z"],
-        raw: Shaped[np.ndarray, "sketches z"],
-        rng: np.random.Generator | None,
-    ) -> Shaped[np.ndarray, "sketches z"]:
-        """Noisy cells of all fields and documents; raises BudgetSpentError where the budget does not last."""
-
-        def noisy(which: np.ndarray) -> np.ndarray:
-            return self.settings.noise.answer(raw[which][None], rng)[0]
-
-        every = np.arange(len(raw))
-        return noisy(every) if budget is None else budget.ask(silo, rows, every, noisy)
-
-
-class Receive(HostExchange):
+class Receive(HostExchange, request=wire.Sketches):
     """Every silo gets what the others show, looks its query words up, and makes its rows."""
 
     name = "receive"
-
-    @property
-    @override
-    def request(self) -> Layout[Any]:
-        return self.layout(wire.Answers if self.settings.asks else wire.Sketches)
 
     @property
     @override
@@ -185,29 +88,35 @@ class Receive(HostExchange):
         return self.layout(wire.Moments if self.settings.texts.scale == "federation" else wire.Prepared)
 
     @override
-    def address(self, state: SetupState, party: int) -> wire.Answers | wire.Sketches:
-        others = np.arange(state.silos) != party
-        if not self.settings.asks:
-            replies, arrived = state.replies["publish"]
-            return wire.Sketches(_only(others & arrived, replies.sealed))
-        asked, heard = state.replies["ask"]
-        replies, arrived = state.replies["answer"]
-        there = others & arrived & heard
-        return wire.Answers(_only(there, asked.sealed), _only(there, np.asarray(replies.sealed)[:, party]))
+    def address(self, state: SetupState, party: int) -> Any:
+        replies, arrived = state.replies["publish"]
+        return wire.Sketches(only(arrived & (np.arange(state.silos) != party), replies.sealed))
 
     @override
     def respond(
-        self, request: wire.Answers | wire.Sketches, party: Party, draws: np.random.Generator | None
+        self, request: PyTree, party: Party, draws: np.random.Generator | None
     ) -> tuple[Party, wire.Moments | wire.Prepared]:
         s = self.settings
         statistics = federated_statistics(s, party)
-        others = foreign_documents(s, party, request)
+        others = self.foreign_documents(party, request)
         rows = own_rows(party.shared, statistics, s) | cross_rows(party.shared, others, statistics, s)
         if s.texts.scale != "federation":
             return _prepare(party, scale_rows(rows, s.texts.scale))
         count, sums, squares = moments(rows)
         party = with_fields(party, **{_ROWS + name: array for name, array in rows.items()})
         return party, wire.Moments(np.uint32(count), sums.astype(np.float32), squares.astype(np.float32))
+
+    def foreign_documents(self, party: Party, request: Any) -> list[ForeignDocuments | None]:
+        """A silo's view of the others' documents, by silo number; None for itself and for silos that were not heard.
+
+        Args:
+            party: The silo.
+            request: The request of this exchange.
+
+        Raises:
+            SecureSumError: Something was changed on its way.
+        """
+        return _from_sketches(self.settings, party, request)
 
 
 class SetScale(HostExchange, request=wire.Scale, reply=wire.Prepared):
@@ -259,22 +168,6 @@ def federated_statistics(s: SetupSettings, party: Party) -> FederatedStatistics:
     return FederatedStatistics(totals, s.statistics, secret, party.shared.corpus, s.statistics_deviation)
 
 
-def foreign_documents(
-    s: SetupSettings, party: Party, request: wire.Answers | wire.Sketches
-) -> list[ForeignDocuments | None]:
-    """A silo's view of the others' documents, by silo number; None for itself and for silos that were not heard.
-
-    Args:
-        s: What was agreed.
-        party: The silo.
-        request: The request of :class:`Receive`.
-
-    Raises:
-        SecureSumError: Something was changed on its way.
-    """
-    return _from_answers(s, party, request) if isinstance(request, wire.Answers) else _from_sketches(s, party, request)
-
-
 def rows_of_party(party: Party) -> dict[str, np.ndarray]:
     """The rows that a silo has made, by name; empty before it has made them."""
     return {name.removeprefix(_ROWS): a for name, a in party.own.items() if name.startswith(_ROWS)}
@@ -286,33 +179,21 @@ def _prepare(party: Party, rows: dict[str, np.ndarray]) -> tuple[Party, wire.Pre
     return with_fields(party, **{_ROWS + name: array for name, array in rows.items()}), wire.Prepared(own, pairs)
 
 
-def _obfuscator(s: SetupSettings, party: Party) -> Obfuscator:
-    """The silo's questions. Decoys are other words of its queries.
-
-    Words of its documents would not do: whoever recognises a decoy would know that a document holds it, which no noise
-    covers. So nothing here depends on the documents.
-    """
-    terms = party.shared.words
-    hashes = hash_terms(terms, s.shape, party.own["secret"].tobytes())
-    scheme = Obfuscator if s.sketch.decoys == "jos" else plugins.get("fedrank.decoys", s.sketch.decoys)
-    return scheme(s.shape, s.sketch.z1, terms, hashes, party.own["decoys"].tobytes())
-
-
-def _only(there: Bool[np.ndarray, " silos"], array: Any) -> Shaped[np.ndarray, "silos ..."]:
+def only(there: Bool[np.ndarray, " silos"], array: Any) -> Shaped[np.ndarray, "silos ..."]:
     """The rows of the silos that were heard; zeros for the others."""
     array = np.asarray(array)
     return np.where(there.reshape(-1, *(1,) * (array.ndim - 1)), array, np.zeros((), array.dtype))
 
 
-def _sizes_of(
-    said: wire.OwnQuestions | wire.OwnSketches, documents: int
+def sizes_of(
+    said: Any, documents: int
 ) -> tuple[Float64[np.ndarray, "documents fields"], Float64[np.ndarray, "documents fields"]]:
     """Lengths and numbers of different words of one silo's documents."""
     lengths, distinct = (np.asarray(a)[:, :documents].T.astype(float) for a in (said.lengths, said.distinct))
     return lengths, distinct
 
 
-def _seal(s: SetupSettings, party: Party, inside: Any, reader: int) -> UInt8[np.ndarray, " bytes"]:
+def seal_for(s: SetupSettings, party: Party, inside: Any, reader: int) -> UInt8[np.ndarray, " bytes"]:
     """A message sealed for one silo, or for all."""
     text = s.inside(type(inside)).encode(inside)
     own = int(party.own["number"])
@@ -354,17 +235,17 @@ def _from_sketches(s: SetupSettings, party: Party, request: wire.Sketches) -> li
         documents = 0 if published is None else min(int(published.documents), s.documents)
         if published is None or not documents:
             return None
-        lengths, distinct = _sizes_of(published, documents)
+        lengths, distinct = sizes_of(published, documents)
         shape = (documents, s.shape.z, s.shape.w)
         fields = [field[:documents].reshape(shape) for field in np.asarray(published.cells)]
         if s.shrinks:
             own = np.stack([own_cells(field, hashes, s.shape.w) for field in fields])
-            table = _posterior(s, party, own, hashes.signs, lengths)
+            table = posterior(s, party, own, hashes.signs, lengths)
         else:
             table = np.stack([counts_of(Cells(field), hashes, s.shape) for field in fields], axis=-1)
         name = s.texts.candidates
         likely = None if name == "all" else plugins.get("fedrank.candidates", name)(s, fields, hashes, places)
-        return ForeignDocuments(_lookup(places, table), lengths, distinct, likely)
+        return ForeignDocuments(look_up(places, table), lengths, distinct, likely)
 
     return [foreign(one) for one in sketches_of(s, party, request)]
 
@@ -375,37 +256,7 @@ def sketches_of(s: SetupSettings, party: Party, request: wire.Sketches) -> Itera
         yield open_sealed(s, party, wire.OwnSketches, silo, ALL_SILOS, sealed)
 
 
-def _from_answers(s: SetupSettings, party: Party, request: wire.Answers) -> list[ForeignDocuments | None]:
-    """Others' documents through their answers. A word that was refused counts as absent."""
-    words = party.shared.words
-    places = {word: number for number, word in enumerate(words)}
-    obfuscator = _obfuscator(s, party)
-    questions = [obfuscator.ask(word) for word in words]
-    own = np.reshape([question.own for question in questions], (1, -1, 1, s.sketch.z1))
-    signs = np.reshape([question.signs for question in questions], (1, -1, 1, s.sketch.z1))
-
-    def foreign(silo: int) -> ForeignDocuments | None:
-        asked = open_sealed(s, party, wire.OwnQuestions, silo, ALL_SILOS, request.asked[silo])
-        answer = open_sealed(s, party, wire.OwnCells, silo, int(party.own["number"]), request.sealed[silo])
-        documents = 0 if asked is None else min(int(asked.documents), s.documents)
-        if asked is None or answer is None or not documents:
-            return None
-        answered = min(int(answer.answered), len(words))
-        cells = np.asarray(answer.cells)[:, :answered, :documents]
-        mine = np.take_along_axis(cells, own[:, :answered], axis=-1)
-        lengths, distinct = _sizes_of(asked, documents)
-        table = np.zeros((len(words), documents, s.fields), np.float32)
-        if s.shrinks:
-            table[:answered] = _posterior(s, party, mine, signs[0, :answered, 0], lengths)
-        else:
-            estimates = estimate(mine, signs[:, :answered], s.shape.kind)
-            table[:answered] = np.moveaxis(np.maximum(estimates, 0.0), 0, -1)
-        return ForeignDocuments(_lookup(places, table), lengths, distinct)
-
-    return [foreign(silo) for silo in range(s.silos)]
-
-
-def _posterior(
+def posterior(
     s: SetupSettings,
     party: Party,
     cells: Shaped[np.ndarray, "fields terms documents z"],
@@ -425,7 +276,7 @@ def _posterior(
     return np.stack(parts, axis=-1)
 
 
-def _lookup(
+def look_up(
     places: dict[str, int], table: Float32[np.ndarray, "terms documents fields"]
 ) -> Callable[[Sequence[str]], np.ndarray]:
     """A function from words to their rows of the table."""

@@ -1,27 +1,25 @@
-"""Messages of the setup: keys, masked sums, sketches or hashed words, moments.
+"""Messages of the setup: keys, masked sums, sketches, moments.
 
-No word of a document or query crosses. What crosses of documents is a sketch that carries noise, or cells of one
-(:mod:`fedrank.texts.sketch.noise`); of queries, hashes among decoys (:mod:`fedrank.texts.sketch.decoys`), or nothing.
-Both cross sealed under keys of the silos' common secret (:mod:`fedrank.texts.sketch.key`): the server passes on
-bytes of one length. What stands inside a seal is a message, too, so that it is laid out and checked as one.
-The messages of the secure sum are those of :mod:`fedrank.privacy.secure_sum.messages`.
+No word of a document or query crosses. What crosses of documents is a sketch that carries noise
+(:mod:`fedrank.texts.sketch.noise`); of queries, nothing. Sketches cross sealed under keys of the silos' common secret
+(:mod:`fedrank.texts.sketch.key`): the server passes on bytes of one length. What stands inside a seal is a message,
+too, so that it is laid out and checked as one. The messages of the secure sum are those of
+:mod:`fedrank.privacy.secure_sum.messages`.
 
 Names of the sizes that a layout is given (:attr:`fedrank.texts.silo_sketch.setup.settings.SetupSettings.sizes`):
 
 * ``silos``;
 * ``document_fields``, fields of a document;
 * ``sketches``, documents of a silo;
-* ``hashes``, query words of a silo;
 * ``sketch_cells``, cells of a document's sketch; ``largest_cell``, the largest value of one;
-* ``question_cells``, cells that a question names, one a row of the sketch;
-* ``sealed_sketches``, ``sealed_questions``, ``sealed_answers``, bytes of what is sealed;
+* ``sealed_sketches``, bytes of what is sealed;
 * ``totals``, numbers in the summed statistics;
 * ``features``, features of a query-document pair.
 """
 
 from __future__ import annotations
 
-from fedrank.core.messages import Array, f4, field, i2, i4, message, u1, u2, u4
+from fedrank.core.messages import Array, f4, field, i2, i4, message, u1, u4
 from fedrank.texts.sketch.key import SEALED
 
 #: Bytes of a public key, and characters of a fingerprint.
@@ -94,33 +92,6 @@ class Published:
     sealed: Array = field(u1["bytes":"sealed_sketches"], "sketches and sizes of the silo's documents, sealed for silos")
 
 
-@message(kind=9)
-class Asked:
-    """Silo to server: its questions, sealed for the other silos; :class:`OwnQuestions` is what is in them."""
-
-    sealed: Array = field(u1["bytes":"sealed_questions"], "the silo's hashed words among decoys, sealed for silos")
-
-
-@message(kind=10)
-class Questions:
-    """Server to one silo: the questions of the other silos, by the number of the silo that asks.
-
-    The receiver's own row and those of silos that were not heard are zeros.
-    """
-
-    sealed: Array = field(u1["silos", "bytes":"sealed_questions"], "what each silo asks, sealed for silos")
-
-
-@message(kind=11)
-class Cells:
-    """Silo to server: its answer to each other silo, sealed for it; :class:`OwnCells` is what is in one.
-
-    The sender's own row and those of silos that asked nothing are zeros.
-    """
-
-    sealed: Array = field(u1["silos", "bytes":"sealed_answers"], "the cells that each silo asked for, sealed for it")
-
-
 @message(kind=12)
 class Sketches:
     """Server to one silo: the sealed sketches of the other silos.
@@ -131,19 +102,6 @@ class Sketches:
     sealed: Array = field(
         u1["silos", "bytes":"sealed_sketches"], "sketches that the others published, sealed for silos"
     )
-
-
-@message(kind=13)
-class Answers:
-    """Server to one silo: the others' answers to its questions, and what they said of the sizes of their documents.
-
-    The receiver's own row and those of silos that were not heard are zeros.
-    """
-
-    asked: Array = field(
-        u1["silos", "bytes":"sealed_questions"], "what each silo asked, with its sizes, sealed for silos"
-    )
-    sealed: Array = field(u1["silos", "bytes":"sealed_answers"], "what each silo answered, sealed for the receiver")
 
 
 @message(kind=25)
@@ -165,39 +123,6 @@ class OwnSketches:
     )
     distinct: Array = field(
         i4["fields":"document_fields", "sketches"], "different words of each document's fields, likewise"
-    )
-
-
-@message(kind=26)
-class OwnQuestions:
-    """Inside the seal of :class:`Asked`: query words, hashed among decoys, and the sizes of the silo's documents.
-
-    Rows beyond the silo's number of words are zeros.
-    """
-
-    words: Array = field(u4, "number of words asked about")
-    rows: Array = field(u2["hashes", "cells":"question_cells"], "hashes of words among decoys")
-    documents: Array = field(u4, "number of documents of the silo")
-    lengths: Array = field(
-        i4["fields":"document_fields", "sketches"],
-        "words of each document's fields, with noise where the run has noise",
-    )
-    distinct: Array = field(
-        i4["fields":"document_fields", "sketches"], "different words of each document's fields, likewise"
-    )
-
-
-@message(kind=27)
-class OwnCells:
-    """Inside the seal of :class:`Cells`: the cells that one silo asked for, with noise.
-
-    Words beyond ``answered`` were refused because the privacy budget was spent; their cells are zeros.
-    """
-
-    answered: Array = field(u4, "number of the silo's words that were answered")
-    cells: Array = field(
-        f4["fields":"document_fields", "hashes", "sketches", "cells":"question_cells"],
-        "the cells asked for, with the run's noise",
     )
 
 

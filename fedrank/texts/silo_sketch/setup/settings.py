@@ -30,12 +30,12 @@ from fedrank.core.privacy_report import DELTA, PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.privacy.secure_sum.messages import Terms
 from fedrank.privacy.secure_sum.server import Server
-from fedrank.texts.config import MODES, Sketch, Texts
+from fedrank.texts.config import Sketch, Texts
 from fedrank.texts.data.corpus import FIELDS, Corpus
 from fedrank.texts.data.features import NAMES, Statistics, statistics_of
 from fedrank.texts.silo_sketch.setup import messages as wire
 from fedrank.texts.sketch import SketchShape, encode_totals, estimate, hash_terms
-from fedrank.texts.sketch.account import answers_within, plan, sketch_account
+from fedrank.texts.sketch.account import sketch_account
 from fedrank.texts.sketch.key import ADDED
 from fedrank.texts.sketch.noise import SketchNoise, statistics_noise
 
@@ -156,8 +156,6 @@ def _own_sums(corpus: Corpus, words: Sequence[str]) -> Float64[np.ndarray, "fiel
 
 #: Largest message, in bytes: what a network is asked to carry, and a machine to hold for each silo.
 _LARGEST_MESSAGE = 2**30
-#: Number of questions that counts as unlimited: what an owner answers where no privacy budget ends.
-_UNLIMITED = 2**31 - 1
 #: Largest noise, in standard deviations of 16 bits, with which cells cross in two bytes.
 _NARROW_SCALE = 700.0
 
@@ -192,9 +190,8 @@ class SetupSettings:
         texts: Which query-document pairs become rows, and how features are scaled.
         sketch: Sketches and their noise, with the defaults of the mode.
         documents: Largest number of documents of a silo; sketches are padded to it.
-        words: Largest number of different query words of a silo; used where questions are asked.
         occurrences: Words of the longest document, for the privacy account.
-        delta: δ of Gaussian noise, and of answers that are added up.
+        delta: δ of Gaussian noise.
         seed: Seed of random choices of rows.
 
     Raises:
@@ -205,38 +202,25 @@ class SetupSettings:
     texts: Texts
     sketch: Sketch
     documents: int
-    words: int = 0
     occurrences: int = 0
     delta: float = DELTA
     seed: int = 0
 
     def __post_init__(self):
-        s = self.sketch
         if self.silos < 2:
             raise ConfigError(f"silos must be at least 2 to see each other's documents, got {self.silos}.")
         if self.documents < 1:
             raise ConfigError(f"documents must be at least 1, got {self.documents}.")
-        for group, name in (("fedrank.decoys", s.decoys), ("fedrank.candidates", self.texts.candidates)):
-            if name not in ("jos", "all"):
-                plugins.get(group, name)  # refuses a name that no package has
-        if self.asks and not 1 <= s.z1 < s.z:
-            raise ConfigError(
-                f"z1 (sketch.z1) must be in 1..{s.z - 1}, so that there are decoys among the {s.z} rows of a question; "
-                f"got {s.z1}."
-            )
-        if self.asks and not (self.words >= 1 and s.w <= 2**16):
-            raise ConfigError(
-                f"questions need words of at least 1 and w of at most {2**16}; got {self.words} and {s.w}."
-            )
+        if self.texts.candidates != "all":
+            plugins.get("fedrank.candidates", self.texts.candidates)  # refuses a name that no package has
         _ = self.promise  # noise and account refuse what they cannot do
-        cells = self.words * (self.silos - 1) * s.z if self.asks else self.shape.cells
-        size = (4 if self.asks or self.wide else 2) * self.fields * self.documents * cells
+        size = self.fields * self.documents * self.document_bytes
         if size > _LARGEST_MESSAGE:
             raise ConfigError(
                 f"a silo would send {size / 2**30:,.1f} GiB about its {self.documents:,} documents, more than the "
                 f"{_LARGEST_MESSAGE / 2**30:g} GiB that a message may have. "
                 f"{int(self.documents * _LARGEST_MESSAGE / size):,} documents fit; or take fewer cells (sketch.z, "
-                "sketch.w), or ask fewer words. A search that leaves documents at home has no such limit: fedrank "
+                "sketch.w). A search that leaves documents at home has no such limit: fedrank "
                 "search owner serve."
             )
 
@@ -251,43 +235,26 @@ class SetupSettings:
         return SketchShape(self.sketch.statistics_z, self.sketch.statistics_w)
 
     @property
-    def limit(self) -> float:
-        """Total ε of an occurrence at which an owner refuses further questions; infinite where budgets do not end."""
-        mode, epsilon = self.sketch.mode, self.sketch.epsilon
-        return epsilon if mode == "per-query" and epsilon is not None else math.inf
-
-    @property
-    def _questions(self) -> int:
-        """Questions of all other silos about a document."""
-        return self.words * (self.silos - 1)
+    def document_bytes(self) -> int:
+        """Bytes that a silo sends about one field of a document."""
+        return (4 if self.wide else 2) * self.shape.cells
 
     @cached_property
     def noise(self) -> SketchNoise:
-        """Mode and noise; where answers are limited, with the ε of one answer."""
-        s, epsilon = self.sketch, self.sketch.epsilon
-        if s.mode == "per-query":
-            # One answer more, for sizes and statistics.
-            epsilon = s.answer_epsilon or plan(self.limit, self._questions + 1, s.noise, self.delta)
-        return SketchNoise(s.mode, epsilon, s.z, s.noise, self.delta, statistics_change=2 * s.statistics_z + 1)
+        """Mode and noise."""
+        s = self.sketch
+        return SketchNoise(s.mode, s.epsilon, s.z, s.noise, self.delta, statistics_change=2 * s.statistics_z + 1)
 
     @cached_property
     def promise(self) -> PrivacyReport:
         """Privacy account of the sketches."""
-        answers = min(self._questions, self.question_limit) if self.asks else 0
-        return sketch_account(
-            self.noise, answers=answers, answers_of_querier=min(answers, self.words), occurrences=self.occurrences
-        )
-
-    @property
-    def asks(self) -> bool:
-        """True if silos ask questions, instead of publishing sketches."""
-        return MODES[self.sketch.mode].asks
+        return sketch_account(self.noise, occurrences=self.occurrences)
 
     @property
     def shrinks(self) -> bool:
         """True if counts are posterior means, which needs signed cells with independent noise."""
-        noisy = MODES[self.sketch.mode].protects and self.sketch.kind == "count"
-        return self.sketch.estimate == "posterior" and noisy
+        s = self.sketch
+        return s.estimate == "posterior" and s.kind == "count" and self.noise.epsilon is not None
 
     @property
     def statistics_deviation(self) -> float:
@@ -309,11 +276,6 @@ class SetupSettings:
         return scale is not None and scale > _NARROW_SCALE
 
     @property
-    def question_limit(self) -> int:
-        """Number of questions about a document that its owner answers; see :func:`allowed_questions`."""
-        return allowed_questions(self.noise, self.limit)
-
-    @property
     def fields(self) -> int:
         """Number of fields of a document: body and title."""
         return len(FIELDS)
@@ -325,42 +287,26 @@ class SetupSettings:
             "silos": self.silos,
             "document_fields": self.fields,
             "sketches": self.documents,
-            "hashes": self.words,
             "sketch_cells": self.shape.cells,
-            "question_cells": self.shape.z,
             "largest_cell": np.iinfo(np.int32 if self.wide else np.int16).max,
             "totals": self.terms.length,
             "features": len(NAMES),
         }
-        inside = {"sealed_questions": wire.OwnQuestions, "sealed_answers": wire.OwnCells} if self.asks else {}
-        if not self.asks:
-            inside["sealed_sketches"] = wire.OwnSketches
-        return sizes | {
-            name: Layout(message, **_given(message, sizes)).nbytes + ADDED for name, message in inside.items()
-        }
+        return sizes | {"sealed_sketches": sealed_size(wire.OwnSketches, sizes)}
 
     def inside(self, message: type) -> Layout[Any]:
         """Layout of a message that stands inside a seal."""
         return Layout(message, **_given(message, self.sizes))
 
 
+def sealed_size(message: type, sizes: Mapping[str, int]) -> int:
+    """Bytes of a message and its seal."""
+    return Layout(message, **_given(message, sizes)).nbytes + ADDED
+
+
 def _given(message: type, sizes: Mapping[str, int]) -> dict[str, int]:
     """The sizes that a message needs."""
     return {name: sizes[name] for name in sizes_of(message)}
-
-
-def allowed_questions(noise: SketchNoise, limit: float) -> int:
-    """Number of questions about a document that its owner answers within a privacy budget.
-
-    Sizes and statistics together cost as much as one question, which is taken off. 2³¹ − 1 stands for no limit.
-
-    Args:
-        noise: Mode and noise of an answer.
-        limit: Largest total ε of an occurrence.
-    """
-    if noise.mode != "per-query" or noise.epsilon is None or not math.isfinite(limit):
-        return _UNLIMITED
-    return max(0, answers_within(limit, noise.epsilon, noise.mechanism, noise.delta) - 1)
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ A silo that asks another one for cells would reveal its term to the owner of the
 only z₁ of the z positions, the private index set PK, carry the term's own cells; the others carry cells of decoys.
 
 A few whole decoys take disjoint blocks of the other positions, so that each fits in exactly z₁ positions as the term
-does (Journal of Software 2021, equation 4); :func:`fedrank.texts.sketch.sizing.anonymity_set` has the numbers. The
-scheme of the ICDE version, which a dictionary breaks, is a plug-in of ``fedrank-zoo``.
+does (Journal of Software 2021, equation 4); :func:`anonymity_set` has the numbers. The
+scheme of the ICDE version, which a dictionary breaks, is in :mod:`fedrank_zoo.cs_f_ltr_icde_2021`.
 
 Everything about a term's question (PK, decoys, blocks) comes from a keyed hash of the silo's own secret and the term,
 never from fresh randomness. Published as it is, PK stays and decoys are drawn anew, so the positions on which two
@@ -22,6 +22,7 @@ questions are few), and how often a question comes. Where z₁ is more than z/2 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -30,7 +31,6 @@ from jaxtyping import Int32, Int64, Integer, UInt64
 
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.texts.sketch import SECRET_BYTES, Hashes, SketchShape
-from fedrank.texts.sketch.sizing import decoys_of, overlap_probability
 
 _PERSON = b"fedrank decoys 1"
 _DIGEST, _WORD = 64, 8
@@ -67,7 +67,7 @@ class Obfuscator:
         secret: The silo's own, 16 … 64 bytes, kept as long as it asks. Not the secret of the hashes: other silos have
             that one.
         overlap: b, 0 … z₁ − 1: positions of PK that a decoy fits as well. A larger b makes room for more
-            decoys and makes words that fit rare (:func:`fedrank.texts.sketch.sizing.overlap_probability`).
+            decoys and makes words that fit rare (:func:`overlap_probability`).
         candidates: Numbers of terms that decoys may be drawn from, int [n]; all where None.
 
     Raises:
@@ -223,3 +223,41 @@ def _stream(secret: bytes, purpose: bytes, term: str) -> Iterator[UInt64[np.ndar
 def _take(stream: Iterator[UInt64[np.ndarray, " words"]], count: int) -> UInt64[np.ndarray, " count"]:
     """The next words of a stream; of the last digest, words beyond ``count`` are dropped."""
     return np.concatenate([next(stream) for _ in range(-(-count * _WORD // _DIGEST))])[:count]
+
+
+def overlap_probability(z1: int, w: int, overlap: int) -> float:
+    """Pr[cd(t, t′) = b], the probability that another term agrees with t in exactly b of t's z₁ positions."""
+    return math.comb(z1, overlap) * w**-overlap * (1 - 1 / w) ** (z1 - overlap)
+
+
+def match_probability(z: int, w: int, z1: int) -> float:
+    """Pr[Bin(z, 1/w) ≥ z₁], the probability that an unrelated term fits a question in z₁ or more positions."""
+    return sum(math.comb(z, k) * w**-k * (1 - 1 / w) ** (z - k) for k in range(z1, z + 1))
+
+
+def decoys_of(z: int, z1: int, overlap: int = 0) -> int:
+    """Number of decoys in a question of the Journal of Software's scheme: ⌊(z − z₁)/(z₁ − b)⌋."""
+    return (z - z1) // (z1 - overlap)
+
+
+def anonymity_set(z: int, w: int, z1: int, vocabulary: int, scheme: str = "jos", overlap: int = 0) -> float:
+    """Number of terms among which a question's term hides from an owner of documents who tries a whole dictionary.
+
+    The owner knows the hashes. Of every word it counts in how many positions it fits the question; the true term fits
+    in z₁ or more. "icde" draws every other position from another word, so only words that fit by chance are left
+    beside the term: 1 + words · Pr[Bin(z, 1/w) ≥ z₁]. "jos" adds whole decoys that fit in z₁ positions as well: ⌊z/z₁⌋
+    in all for b = 0. Neither says how *likely* each word of the set is: a rare word among common ones hides nothing.
+
+    Args:
+        z: Number of rows.
+        w: Number of cells of a row.
+        z1: Number of positions that belong to the term.
+        vocabulary: Number of words in the owner's dictionary.
+        scheme: "jos" or "icde".
+        overlap: b, positions of the term that each decoy of "jos" fits as well.
+
+    Returns:
+        Expected size of the set, the term included.
+    """
+    planted = decoys_of(z, z1, overlap) if scheme == "jos" else 0
+    return 1 + planted + vocabulary * match_probability(z, w, z1)

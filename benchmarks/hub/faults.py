@@ -3,12 +3,16 @@
     python -m benchmarks.hub.faults kills [--kills 1000] [--minutes 20]
     python -m benchmarks.hub.faults deaths [--rounds 30] [--share 0.3]
     python -m benchmarks.hub.faults clock [--rounds 20]
+    python -m benchmarks.hub.faults keys [--devices 50] [--rounds 24]
 
 ``kills``: ``kill -9``, start, and so on: half of the times at any moment from the start on, half of the times while
 devices report. Afterwards every report that was ever acknowledged must be in the log, with the bytes that were sent;
 and the log must make every model that was handed out, bit by bit.
 ``deaths``: a share of the devices takes the model and vanishes, after any number of bytes of its request.
 ``clock``: the hub's wall clock jumps by up to ten years, back and forth, at every look; rounds are closed by deadlines.
+``keys``: devices of the package report to a hub with tokens and a log, through a relay, while the keys of gateway,
+issuer and log change in turn and the old ones are destroyed a round later. Nothing may be refused; and of all answers
+about the log that the hub gave before a change, no device may take one after it saw the change. Writes ``keys.json``.
 
 Stops by itself. The exit status is 1 if anything was lost.
 """
@@ -21,21 +25,38 @@ import collections
 import contextlib
 import hashlib
 import json
+import math
 import multiprocessing
 import os
 import random
 import signal
 import socket
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from benchmarks.hub.hubs import Client, connect, make_hub, random_replies, request, served
+from fedrank.deploy.device import Device
+from fedrank.deploy.http.client import HttpClient
+from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.folder import HubFolder
+from fedrank.deploy.hub.keys import WHAT, private_keys
+from fedrank.deploy.hub.service import hub_app
+from fedrank.deploy.hub.settings import TRIAL, HubSettings
+from fedrank.deploy.log.proof import Answer, UnprovenError
+from fedrank.deploy.oblivious.relay import GatewayClient, RelayApp, RelaySettings
 
+#: Where the result of ``keys`` goes.
+RESULTS = Path(__file__).with_name("keys.json")
 #: Devices in the loop of kills, and reports that close a round.
 _DEVICES, _COHORT = 48, 32
 
@@ -281,6 +302,76 @@ def clock(rounds: int) -> dict:
     }
 
 
+def keys(count: int, rounds: int, overlap: float) -> dict:
+    """Devices report through a relay while each key changes; see the module's first lines."""
+    told: collections.Counter[str] = collections.Counter()
+    unlimited = dict.fromkeys(("most_epsilon", "most_search_epsilon", "lifetime_epsilon"), math.inf)
+    rates = dict.fromkeys(("reports_per_minute", "enrolments_per_minute", "enrolments_per_network"), 1e9)
+    settings = {"tokens": 1, "batch": 1, "interactions": 1, "mechanism": "piecewise", "epsilon": 0.1, "cohort": 10**6}
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        home = HubFolder(Path(folder) / "hub")
+        home.prepare(HubSettings(**{**TRIAL, **settings, **rates, "n_features": 3, "overlap_days": overlap / 86_400}))
+        hub, app = hub_app(home)
+        url = stack.enter_context(ThreadedServer(app)).url
+        home.write_urls({"hub": url})
+        gateway, mixed = GatewayClient(url), RelaySettings(batch=1, seconds=0.2, company=0.01, trial=True)
+        relay = stack.enter_context(ThreadedServer(RelayApp(gateway, gateway.configuration(), mixed))).url
+        token, pool = home.token("enrolment"), stack.enter_context(ThreadPoolExecutor(8))
+        devices = [Device(url, token, Path(folder) / f"{n}", relay=relay, **unlimited) for n in range(count)]
+
+        def visit(device: Device) -> None:
+            for _ in range(2):
+                said = device.sync()
+                told["OK" if said.state == "OK" else f"{said.state}, {said.why}"] += 1
+                while device.wants_clicks:
+                    ranking = device.rank(np.eye(3))
+                    device.log_click(ranking, 0)
+                    device.finish(ranking)
+
+        def wait(awaitable: Coroutine[Any, Any, Any]) -> None:
+            asyncio.run_coroutine_threadsafe(awaitable, hub._inbox.loop).result(60)  # type: ignore[arg-type]
+
+        shown, plan = [], {rounds // 4: "gateway", rounds // 2: "issuer", 3 * rounds // 4: "log"}
+        for number in range(rounds):
+            for turn in range(4):
+                visits = [pool.submit(visit, device) for device in devices]
+                if turn == 1 and number in plan:  # while they report
+                    shown.append(HttpClient(url).request("GET", "/v1/log", "", limit=1 << 16).body)
+                    command = ["hub", "rotate", str(home.path), "--key", plan[number]]
+                    subprocess.run([sys.executable, "-m", "fedrank", *command], check=True, stdout=subprocess.DEVNULL)
+                for one in visits:
+                    one.result()
+            wait(hub.close_round(empty=True))
+            wait(hub.wait_for_round(10))
+        time.sleep(overlap)
+        wait(hub.renew())
+        back = 0
+        for device in devices:
+            prover, terms = device._conversation.prover, device._memory.terms
+            assert terms is not None
+            for body in shown:
+                with contextlib.suppress(UnprovenError):
+                    Answer.parse(body).check(terms, prover.seen(terms), prover._trust)
+                    back += 1
+        left = {what: len(private_keys(home.path, hub.store, hub.terms, WHAT[what])) for what in ("log", "gateway")}
+        ledger = collections.Counter(row.outcome for device in devices for row in device.ledger())
+        counted = app.counters.reports
+        for device in devices:
+            device.close()
+    return {
+        "devices": count,
+        "rounds": rounds,
+        "overlap_seconds": overlap,
+        "changed": list(plan.values()),
+        "syncs": dict(told),
+        "reports": dict(counted),
+        "outcomes_at_devices": dict(ledger),
+        "refused": sum(counted.values()) - counted["accepted"] - counted["already"] + sum(told.values()) - told["OK"],
+        "old_answers_taken": back,
+        "private_keys_left": left,
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     which = parser.add_subparsers(dest="which", required=True)
@@ -292,12 +383,20 @@ def main() -> None:
     die.add_argument("--share", type=float, default=0.3)
     jump = which.add_parser("clock", help="the hub's wall clock jumps back and forth")
     jump.add_argument("--rounds", type=int, default=20)
+    change = which.add_parser("keys", help="keys of gateway, issuer and log change while devices report")
+    change.add_argument("--devices", type=int, default=50)
+    change.add_argument("--rounds", type=int, default=24)
+    change.add_argument("--overlap", type=float, default=20.0)
     asked = parser.parse_args()
     with contextlib.suppress(KeyboardInterrupt):
         if asked.which == "kills":
             out = kills(asked.kills, asked.minutes)
             good = not (out["lost"] or out["wrong"] or out["models_that_the_log_does_not_make"])
             good = good and out["replay_equals_served"]
+        elif asked.which == "keys":
+            out = keys(asked.devices, asked.rounds, asked.overlap)
+            good = not (out["refused"] or out["old_answers_taken"])
+            RESULTS.write_text(json.dumps(out, indent=1) + "\n")
         else:
             out = clock(asked.rounds) if asked.which == "clock" else deaths(asked.rounds, asked.share)
             good = out["all_counted"] and out["replay_equals_served"]

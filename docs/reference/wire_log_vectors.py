@@ -137,15 +137,38 @@ def frontier(before, leaves):
     return out
 
 
-def answer(leaves, before, *, since=None, by=(), lines=None, **head_options):
+def line_of(text, name):
+    """A log's signature line, by the key of a name."""
+    return f"— {ORIGIN} {b64(key_id(ORIGIN, 1, public(name)) + private(name).sign(text.encode()))}\n"
+
+
+def signed(entry, *names):
+    """An entry with signatures by the keys of names (10.11)."""
+    return entry + b"".join(private(name).sign(f"{ORIGIN}\n".encode() + entry) for name in names)
+
+
+def change(what, when, old, new, *names):
+    """An entry of kind 7."""
+    return signed(bytes([7, what]) + when.to_bytes(8, "big") + public(old) + public(new), *names)
+
+
+def notice(number, leaves):
+    """An entry, and the proof that it is in the log."""
+    return {"number": number, "entry": b64(leaves[number]), "proof": [b64(one) for one in path(number, leaves)]}
+
+
+def answer(leaves, before, *, since=None, by=(), lines=None, notices=(), signers=(), **head_options):
     """What a hub says about its log."""
     text, line = head(leaves, **head_options)
+    line = "".join(line_of(text, name) for name in signers) or line
     lines = line + "".join(cosigned(text, name) for name in by) if lines is None else lines
     made = {
         "checkpoint": f"{text}\n{lines}",
         "frontier": [b64(one) for one in frontier(before, leaves)],
         "entries": [b64(one) for one in leaves[before:]],
     }
+    if notices:
+        made["notices"] = [notice(number, leaves) for number in notices]
     if since == 0:
         made["terms"] = b64(leaves[0])
         made["proof"] = [b64(one) for one in path(0, leaves)]
@@ -252,6 +275,82 @@ def cases():
     yield case("another best", answer(both, 64), "wrong", seen(log), model=model(70).hex(), best=model(51).hex())
 
 
+def keys():
+    """Answers of logs whose keys changed, or that were put back; ``terms`` are added to the others."""
+    log = entries(70)
+    tail, operator, newest = {"before": 64}, {"operator": public("operator").hex()}, {"model": model(69).hex()}
+
+    def case(name, expect, *added, notices=None, signers=("second",), kept=None, terms=None, before=66):
+        leaves = [*log, *added]
+        numbers = range(71, len(leaves)) if notices is None else notices
+        return {
+            "name": name, "answer": answer(leaves, **tail, notices=numbers, signers=signers), "quorum": 0,
+            "seen": seen(log[:before]) | ({} if kept is None else {"keys": kept}), "expect": expect, **newest,
+            "terms": terms or {},
+        }  # fmt: skip
+
+    first = change(1, NOW - 9, ORIGIN, "second", ORIGIN)
+    again = change(1, NOW - 8, "second", "third", "second")
+    both = (ORIGIN, "second")
+    yield case("another key of the log", "proven", first)
+    yield case("another key of the log, and both sign", "proven", first, signers=both)
+    yield case("another key, signed by the old one alone", "wrong", first, signers=(ORIGIN,))
+    yield case("a second change", "proven", first, again, signers=("third",))
+    yield case("a second change without the first", "wrong", first, again, signers=("third",), notices=[72])
+    yield case("a change that the old key did not sign", "wrong", change(1, NOW - 9, ORIGIN, "second", "mallory"))
+    yield case("a change of another key", "wrong", change(1, NOW - 9, "mallory", "second", "mallory"))
+    yield case("a change that nobody signed", "wrong", change(1, NOW - 9, ORIGIN, "second"))
+    yield case(
+        "a change that is not later",
+        "wrong",
+        first,
+        change(1, NOW - 9, "second", "third", "second"),
+        signers=("third",),
+    )
+    outside = case("a change that is not in the log", "wrong", first)
+    outside["answer"]["notices"][0]["entry"] = b64(change(1, NOW - 7, ORIGIN, "second", ORIGIN))
+    yield outside
+    yield case("a change that was seen", "proven", first, kept={"1": first.hex()})
+    yield case("the key from before one that was seen", "wrong", kept={"1": first.hex()}, signers=(ORIGIN,))
+    fork = change(1, NOW - 7, ORIGIN, "mallory", ORIGIN)
+    yield case(
+        "another change in place of one that was seen", "wrong", fork, kept={"1": first.hex()}, signers=("mallory",)
+    )
+    early, late = (change(2, NOW - n, "gateway 1", f"gateway {n}") for n in (9, 8))
+    yield case("a gateway's key", "proven", early, late, notices=[72], signers=(), kept={"2": early.hex()})
+    yield case("a gateway's key from before", "wrong", early, signers=(), kept={"2": late.hex()})
+    two = change(1, NOW - 9, ORIGIN, "second", ORIGIN, "operator")
+    yield case("a change that the operator signed", "proven", two, terms=operator)
+    yield case("a change that the operator did not sign", "wrong", first, terms=operator)
+    yield case(
+        "a change that somebody else signed",
+        "wrong",
+        change(1, NOW - 9, ORIGIN, "second", ORIGIN, ORIGIN),
+        terms=operator,
+    )
+    back = b"\x06" + (NOW - 5).to_bytes(8, "big")
+    ended = {**tail, "since": 0}
+    for name, expect, entry, terms in (
+        ("put back", "proven", back, {}),
+        ("put back, signed where no one is named", "wrong", signed(back, "operator"), {}),
+        ("put back, signed by the operator", "proven", signed(back, "operator"), operator),
+        ("put back, not signed", "wrong", back, operator),
+        ("put back, signed by the log's key", "wrong", signed(back, ORIGIN), operator),
+    ):
+        tail, log = {**ended, "before": 65}, entries(70, {**TERMS, **terms})
+        yield case(name, expect, entry, signers=(), terms=terms, before=71)
+    yield case(
+        "put back behind a change of keys, by the operator",
+        "proven",
+        signed(back, "operator"),
+        signers=(),
+        terms=operator,
+        kept={"1": two.hex()},
+    )
+    tail, log = ended, entries(70)
+    yield case("put back behind a change of keys", "wrong", back, signers=(), kept={"1": first.hex()})
+
+
 def vectors():
     """Everything in the file."""
     leaves = [bytes.fromhex(one) for one in KNOWN]
@@ -272,7 +371,7 @@ def vectors():
         "now": NOW,
         "log": vkey(ORIGIN, 1),
         "witnesses": [vkey(name, 4) for name in WITNESSES],
-        "answers": list(cases()),
+        "answers": [*cases(), *keys()],
     }
 
 

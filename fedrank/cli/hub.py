@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 from cyclopts import App
 
@@ -46,6 +47,39 @@ def resume(folder: Path = _HUB, /, *, ca: Path | None = None) -> None:
 
 
 @app.command
+def rotate(
+    folder: Path = _HUB,
+    /,
+    *,
+    key: Literal["log", "gateway", "issuer"],
+    operator: Path | None = None,
+    ca: Path | None = None,
+) -> None:
+    """Change a key of a hub by an entry of its public log; the hub may be running, and devices follow.
+
+    Old and new key both work for overlap_days; then the old one is destroyed. Of the issuer's key, tokens that were
+    bought for the next epoch are bought anew. Back up afterwards: an older backup has the old keys.
+
+    Args:
+        folder: Of the hub.
+        key: Which key.
+        operator: File of the operator's key, for the log's key; by default operator.key in the folder.
+        ca: File with the certificates to trust, where the hub's is its own.
+    """
+    from fedrank.deploy.hub.keys import OPERATOR_FILE, WHAT, ask_rotation
+
+    home = HubFolder(folder)
+    settings, store = home.open()
+    with contextlib.closing(store):
+        ask_rotation(folder, store, settings.terms(store.name), WHAT[key], operator or folder / OPERATOR_FILE)
+    if home.url_path("hub").exists():
+        Operator(home, ca).ask("POST", "/v1/admin/renew")
+        print(f"the {key} key was changed; the old one is over in {settings.overlap_days:g} days")
+    else:
+        print(f"the {key} key is changed when the hub starts")
+
+
+@app.command
 def backup(folder: Path = _HUB, /, *, out: Path) -> None:
     """Copy a hub into a new folder, of which restore makes a hub again; the hub may be running.
 
@@ -63,7 +97,7 @@ def backup(folder: Path = _HUB, /, *, out: Path) -> None:
 
 
 @app.command
-def restore(backup: Path, /, *, out: Path) -> None:
+def restore(backup: Path, /, *, out: Path, operator: Path | None = None) -> None:
     """Make a hub of a backup, in a new folder, after the hub itself was lost.
 
     Devices go on with it, whatever they saw since the backup: the public log says that the hub was put back, which they
@@ -72,8 +106,9 @@ def restore(backup: Path, /, *, out: Path) -> None:
     Args:
         backup: Folder of the backup.
         out: The new folder; one that exists has to be empty, such as a volume of a container.
+        operator: File of the operator's key, operator.key, where the hub was made with one.
     """
-    when = HubFolder(backup).restore(out)
+    when = HubFolder(backup).restore(out, operator)
     print(f"{out}: put back at {datetime.fromtimestamp(when, UTC):%Y-%m-%d %H:%M:%S} UTC, as its log says")
 
 

@@ -46,6 +46,7 @@ _LATER = (
     "checks",
     "drawn_seeds",
     "log",
+    "operator",
 )
 #: Versions of terms which ask a device to do what one of an earlier version does not: it refuses them, and sends
 #: nothing. Version 2 has draws; version 3 has tokens that are bought an epoch ahead and draw.
@@ -91,6 +92,11 @@ class Agreement:
     gateway: str = setting("", "Public key of the gateway behind an oblivious relay; made with the hub.")
     batch: int = setting(0, "Fewest reports that an oblivious relay passes on together; 0: there is no relay.")
     log: str = setting("", "Public key of the public log of terms and models, made with the hub; no: there is no log.")
+    operator: str = setting(
+        "",
+        "Public key of the operator, made with the hub: only with its other half, kept elsewhere, is the hub put back "
+        "from a backup, or the log's key changed.",
+    )
     due: float = setting(1.0, "Part of the devices that are due in a round, by a draw of each; others do not report.")
     drawn_seeds: bool = setting(
         False, "The seed of a device's perturbation is a draw, so that no one can search for a favourable one."
@@ -177,8 +183,9 @@ class Terms(Agreement):
         if self.participations is not None and self.participations < 1:
             raise ConfigError(f"participations must be at least 1, got {self.participations}.")
         self._check_tokens()
-        if self.log and (len(self.log) != 64 or set(self.log) - set("0123456789abcdef")):
-            raise ConfigError(f"log must be a public key of 64 hexadecimal digits, got {self.log!r}.")
+        for name, key in (("log", self.log), ("operator", self.operator)):
+            if key and (len(key) != 64 or set(key) - set("0123456789abcdef")):
+                raise ConfigError(f"{name} must be a public key of 64 hexadecimal digits, got {key!r}.")
         for name, share, least in (("due", self.due, 2.0**-32), ("checks", self.checks, 0.0)):
             if not least <= share <= 1:
                 raise ConfigError(f"{name} must be in {least:g}..1, got {share}.")

@@ -44,7 +44,19 @@ from fedrank.core.errors import ConfigError, FedrankError, UnknownNameError, Wir
 from fedrank.core.trees import Json
 from fedrank.core.words import printable
 from fedrank.deploy.draws import Beacon
-from fedrank.deploy.oblivious.blind_rsa import EXPONENT, PublicKey, Signer, Verifier
+from fedrank.deploy.log.note import LOG, Checkpoint, Signer, origin_of
+from fedrank.deploy.log.tree import (
+    LOG_KEY,
+    MODEL,
+    Grown,
+    Rotation,
+    inclusion_proof,
+    leaf_hash,
+    model_data,
+    statement,
+)
+from fedrank.deploy.oblivious.blind_rsa import EXPONENT, PublicKey, Verifier
+from fedrank.deploy.oblivious.blind_rsa import Signer as BlindSigner
 from fedrank.deploy.oblivious.tokens import (
     MODULUS,
     blinded_in,
@@ -73,7 +85,7 @@ class ScriptedIssuer:
 
         key = generate_private_key(EXPONENT, 8 * MODULUS)
         public = PublicKey(key.public_key().public_numbers().n)
-        self._signer, self._verifier, self._public = Signer(key), Verifier(public), encode_key(public)
+        self._signer, self._verifier, self._public = BlindSigner(key), Verifier(public), encode_key(public)
         self._hub = hub
 
     def sale(self, round_: int, state: str, etag: str) -> bytes:
@@ -102,6 +114,60 @@ class ScriptedIssuer:
         if token is None or token[34:66] != challenge or token[66:98] != key_id(self._public):
             return None
         return token if self._verifier.accepts(content_of(token), token[-MODULUS:]) else None
+
+
+class ScriptedLog:
+    """The log of a scene's hub, all of it in every answer, whose key can be changed (section 10 of the wire format).
+
+    Args:
+        hub: Name of the hub.
+
+    Attributes:
+        late: It answers as before the key was changed: by the old key alone, and without a word of the change.
+    """
+
+    def __init__(self, hub: str):
+        self._keys = [Signer(origin_of(hub), LOG, hashlib.sha256(bytes([n])).digest()) for n in range(3)]
+        self._hub, self._entries, self._changed, self.late = hub, list[bytes](), 0, False
+        self.terms: dict[str, Json] = {
+            name: one.key.public.hex() for name, one in zip(("log", "operator"), self._keys, strict=False)
+        }
+
+    def change_key(self) -> None:
+        """Have another key take the log's key's place; the operator signs that too."""
+        old, operator, new = self._keys
+        one = Rotation(LOG_KEY, int(time.time()), old.key.public, new.key.public)
+        said = statement(self._hub, one.entry())
+        self._changed = len(self._entries)
+        self._entries.append(one._replace(signatures=(old.sign(said), operator.sign(said))).entry())
+
+    def answer(self, terms: dict[str, Json], model: bytes) -> bytes:
+        """The answer, after the newest model was added if it is not there."""
+        entry = bytes([MODEL]) + model_data(model)
+        self._entries = self._entries or [b"\x01" + json.dumps(terms).encode()]
+        if entry not in self._entries:
+            self._entries.append(entry)
+        leaves = [leaf_hash(one) for one in self._entries]
+        head = Checkpoint.of(self._keys[0].key.name, len(leaves), _tree_over(leaves))
+        changed = self._changed and not self.late
+        said: dict[str, Json] = {
+            "checkpoint": head.with_lines(self._keys[2 if changed else 0].line(head)),
+            "frontier": [],
+            "entries": [base64.b64encode(one).decode() for one in self._entries],
+        }
+        if changed:
+            at = self._changed
+            proof = inclusion_proof(lambda level, n: _tree_over(leaves[n << level : (n + 1) << level]), at, len(leaves))
+            texts = [base64.b64encode(one).decode() for one in (self._entries[at], *proof)]
+            said["notices"] = [{"number": at, "entry": texts[0], "proof": texts[1:]}]
+        return json.dumps(said).encode()
+
+
+def _tree_over(leaves: Sequence[bytes]) -> bytes:
+    tree = Grown()
+    for leaf in leaves:
+        tree.append(leaf)
+    return tree.root()
 
 
 #: The enrolment token of every scene.
@@ -157,6 +223,7 @@ class ScriptedHub:
     Attributes:
         issuer: Sells tokens, which reports are then shown with; None: reports show the tokens of devices.
         best: The message of the best model; None: there is none.
+        log: Its log; None: it has none.
     """
 
     def __init__(self, terms: Terms):
@@ -166,6 +233,7 @@ class ScriptedHub:
         self.tokens: list[str] = []
         self.reports: dict[tuple[int, str], bytes] = {}
         self.issuer: ScriptedIssuer | None = None
+        self.log: ScriptedLog | None = None
         self.best: bytes | None = None
         self.asked: list[Asked] = []
         self.tricks: list[Trick] = []
@@ -234,6 +302,8 @@ class ScriptedHub:
             self._issued += 1
             self.tokens.append(f"device-token-{self._issued:04}")
             return 201, {}, json.dumps({"token": self.tokens[-1], "terms": self.terms}).encode()
+        if self.log is not None and str(asked).startswith("GET /v1/log"):
+            return 200, {}, self.log.answer(self.terms, self.model())
         if self.issuer is not None and str(asked) == "GET /v1/tokens":
             return 200, {}, self.issuer.sale(self.round, self.state, self._tag())
         if self.issuer is not None and str(asked) == "GET /v1/model":
@@ -364,6 +434,22 @@ def _changed_terms(hub: ScriptedHub, act: Act) -> Iterator[str]:
     agreed = {"device-token-0001"}
     if {asked.token for asked in hub.of("POST /v1/report")} - agreed:
         yield "it reported under terms that its app did not agree to"
+
+
+def _changed_key(hub: ScriptedHub, act: Act) -> Iterator[str]:
+    hub.log = ScriptedLog(HUB)
+    hub.terms = {**hub.terms, **hub.log.terms, "epsilon": 0.01}  # so that a life is long enough
+    act(_SHORT)
+    before = len(hub.reports)
+    hub.log.change_key()
+    act(_SHORT)
+    if not before or len(hub.reports) == before:
+        yield f"it must report before the log's key is changed and after: {before}, then {len(hub.reports)} in all"
+    hub.log.late = True
+    hub.round, before = hub.round + 1, len(hub.reports)
+    act(_SHORT)
+    if len(hub.reports) > before:
+        yield "it used a model that only the log's old key proves, after it saw that another took its place"
 
 
 def _weak_terms(hub: ScriptedHub, act: Act) -> Iterator[str]:
@@ -529,6 +615,7 @@ SCENES = (
     Scene("a-term-is-missing", "1", _missing_terms),
     Scene("terms-of-later", "1", _later_terms),
     Scene("a-model-that-no-log-proves", "10", _without_a_log),
+    Scene("another-key-of-the-log", "10.11, 10.12", _changed_key),
     Scene("blind-tokens", "11", _tokens),
     Scene("models-are-compared", "12.6, 12.7", _checks),
 )

@@ -81,7 +81,7 @@ def test_a_hub_and_a_fleet_learn_together(tmp_path):
     with sqlite3.connect(home.log) as db:
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         of_devices = {"device", "report", "member", "credential", "code", "admission"}
-        of_rounds = {"hub", "round", "judgement", "watch", "halt", "entry", "node", "sqlite_sequence"}
+        of_rounds = {"hub", "round", "judgement", "watch", "halt", "entry", "node", "rotation", "sqlite_sequence"}
         of_tokens = {"issuer", "purchase", "secret"}  # empty in a trial
         assert tables == of_devices | of_rounds | of_tokens | {"challenge", "state"}
         assert [row[1] for row in db.execute("PRAGMA table_info(report)")] == ["round", "device", "message"]
@@ -169,7 +169,7 @@ def test_a_new_hub_is_private_and_what_is_not_said_fits_the_number_of_devices(tm
         assert one.learning_rate == pytest.approx(0.4 / learning)
         assert one.round_seconds == one.deadline == pytest.approx(1.5 * 86_400 * one.interactions / searches)
         assert learning * (one.interactions - 1) <= 365 * searches / 1.5  # a year, but for whole searches
-    assert read["default"] == HubSettings(n_features=5, log=read["default"].log)
+    assert read["default"] == HubSettings(n_features=5, log=read["default"].log, operator=read["default"].operator)
 
 
 @pytest.mark.parametrize("life", [1, 2, 5])

@@ -127,6 +127,9 @@ class FakeHub:
             del self.tokens[token]
         return bool(known)
 
+    async def renew(self) -> None:
+        await self._called("renew")
+
     async def resume(self) -> int | None:
         await self._called("resume")
         if self.view.state != "halted":

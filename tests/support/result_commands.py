@@ -355,7 +355,7 @@ TABLES = {
 #: Commands that print no values: servers, and writers of files.
 SILENT = {
     "demo web", "rank", "export", "new", "completion", "hub serve", "hub relay", "hub credential revoke", "hub resume",
-    "hub backup", "hub restore",
+    "hub backup", "hub restore", "hub rotate",
     "silos key", "search owner serve", "search owner card", "search owner allow", "search owner forbid",
     "search owner add", "search owner remove", "search broker", "search portal", "search person", "search statistics", "slates serve",
     "slates coordinate", "slates simulate", "data clicks generate",

@@ -39,7 +39,7 @@ def token_app(home: HubFolder, door: Door | None = None) -> TokenApp:
         enrolment=ENROLMENT,
         admin=ADMIN,
         issuer=hub.row.issuer,
-        gateway=home.gateway(),
+        gateway=hub.row.keys.gateway,
         door=door,
     )
     app.add_routes(hub.row.publishing.routes())

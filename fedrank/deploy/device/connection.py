@@ -11,7 +11,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -154,11 +154,18 @@ class HubClient(HttpClient):
 
     #: Whether requests go through an oblivious relay.
     relayed = False
+    #: The gateway's key that requests are encrypted to; empty: that which the relay names, if there is one.
+    gateway_key = b""
     #: Makes statements of the device's platform; None: nothing does.
     attest: Attest | None = None
 
-    def objection(self, terms: Terms) -> str:
-        """Reason why this way to the hub is not taken under these terms; empty if it is."""
+    def objection(self, terms: Terms, keys: Sequence[bytes]) -> str:
+        """Reason why this way to the hub is not taken under these terms; empty if it is.
+
+        Args:
+            terms: Terms of the hub.
+            keys: The gateway's key, and the one before it, if it had one.
+        """
         return ""
 
     def tokens(self) -> OnSale | Refusal:
@@ -344,6 +351,10 @@ class Backoff:
         return json.dumps([self.failures, time.time() + left, left])
 
 
+#: Reason why a relay is not used, unless the hub's log says that the gateway has another key than the terms say.
+OTHER_GATEWAY = "the relay passes requests on to another gateway than that of the hub's terms"
+
+
 class RelayedHubClient(HubClient):
     """A device's requests to its hub, each encapsulated and sent to a relay.
 
@@ -369,10 +380,12 @@ class RelayedHubClient(HubClient):
         super().__init__(hub, ca=ca, allow_http=allow_http, timeout=timeout)
         self._relay = HttpClient(relay, ca=ca, allow_http=allow_http, timeout=timeout + LONGEST_BATCH)
         self._about: tuple[bytes, int] | None = None  # the gateway's key and the batch that the relay names
-        self._pinned = b""
 
-    def objection(self, terms: Terms) -> str:
-        """Reason why this relay is not used under these terms; empty if it is. Pins the gateway's key of the terms.
+    def objection(self, terms: Terms, keys: Sequence[bytes]) -> str:
+        """Reason why this relay is not used under these terms; empty if it is, and the first key is used from now on.
+
+        Where the relay names another key than these, :data:`OTHER_GATEWAY`: the hub's log says whether it took their
+        place. Arguments as of the class above.
 
         Raises:
             OSError: The relay does not answer.
@@ -380,16 +393,14 @@ class RelayedHubClient(HubClient):
         if not terms.batch:
             return "the hub's terms know of no relay; leave relay out, or ask the hub's operator"
         key, batch = self._relays()
-        why = ""
-        if key.hex() != terms.gateway:
-            why = "the relay passes requests on to another gateway than that of the hub's terms"
+        why, self.gateway_key = "", keys[0]
+        if key not in keys:
+            why = OTHER_GATEWAY
         elif batch < terms.batch:
             why = f"the relay passes on {batch} reports together, the hub's terms promise {terms.batch}"
         if why:
             self._about = None  # its operator may set it right: it is asked again
-            return why
-        self._pinned = bytes.fromhex(terms.gateway)
-        return ""
+        return why
 
     def request(
         self, method: str, path: str, token: str, *, body: bytes | None = None, etag: str = "", limit: int = 4096
@@ -401,7 +412,7 @@ class RelayedHubClient(HubClient):
             lane, length = REPORTS if path.startswith("/v1/report/") else OTHERS, REQUEST_LENGTH
             if path == "/v1/enrol" and body:
                 lane, length = STATEMENTS, STATEMENT_LENGTH
-            sent = encapsulate(self._pinned or self._relays()[0], encode_request(inner, length))
+            sent = encapsulate(self.gateway_key or self._relays()[0], encode_request(inner, length))
             most = response_length(limit + 1024, limit) + RESPONSE_OVERHEAD
             answer = self._relay.request("POST", lane, "", body=sent.request, limit=most)
             if answer.status != 200:  # the relay's own word, or its neighbour's: says nothing about the request

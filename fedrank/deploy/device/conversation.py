@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from fedrank.deploy.device.connection import (
     CHANCE,
     LONGEST_WAIT,
+    OTHER_GATEWAY,
     Backoff,
     HubClient,
     OnSale,
@@ -26,7 +27,7 @@ from fedrank.deploy.device.outbox import COUNTED, NOT_DUE, OVER, REFUSED, TOO_LA
 from fedrank.deploy.device.trial import objection
 from fedrank.deploy.draws import CHECK, DUE, SEED, Beacon, beacon_of, drawn, key_of, turn, word
 from fedrank.deploy.log.proof import Answer, Head, TooShortError, Trust, UnprovenError
-from fedrank.deploy.log.tree import beacon_entry, offer_entry
+from fedrank.deploy.log.tree import ISSUER_KEY, beacon_entry, offer_entry
 from fedrank.deploy.oblivious.tokens import Wallet, header_of
 from fedrank.deploy.terms import Terms
 
@@ -107,6 +108,13 @@ class Prover:
         except (ValueError, KeyError, TypeError) as error:
             raise UnprovenError("what this device kept of the log is damaged") from error
 
+    def gateway(self, terms: Terms) -> tuple[bytes, ...]:
+        """The gateway's key and the one before it, as far as this device has seen."""
+        with contextlib.suppress(UnprovenError):
+            if (seen := self.seen(terms)) is not None:
+                return seen.gateway(terms)
+        return (bytes.fromhex(terms.gateway),)
+
     def conflicts(self, terms: Terms) -> list[list[str]]:
         """Pairs of signed heads of the log that cannot both be true."""
         kept = self._memory.outbox.get(_name("conflicts", terms))
@@ -142,6 +150,8 @@ class Prover:
                 outbox.put(**{_name("recoveries", terms): json.dumps(now)})
             if went_back and terms.tokens:
                 Wallet(outbox).forget(terms.hub, 1 << 32)
+            if terms.tokens and (issuer := head.keys.get(ISSUER_KEY)) is not None:
+                Wallet(outbox).forget_key(terms.hub, issuer.old)
         if went_back:
             when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(head.recovered))
             self._memory.complain(f"the hub was put back from a backup at {when}, as its log says")
@@ -284,7 +294,9 @@ class Conversation:
                     self._memory.complain("the hub does not accept the enrolment token")
                 return given
             token, terms = given
-            wrong_way = self._connection.objection(terms)
+            wrong_way = self._wrong_way(terms)
+            if isinstance(wrong_way, Refusal):
+                return wrong_way
             with self._memory.lock:
                 if self._memory.out:  # in the meantime
                     self._outbox.put(leaving=token)
@@ -302,10 +314,27 @@ class Conversation:
             if self._memory.terms and (no := objection(self._memory.terms, self._memory.limits)):
                 self._memory.complain(f"nothing is sent: {no}")
             terms = self._memory.terms
-        if terms is not None and (why := self._connection.objection(terms)):
+        if terms is not None and (why := self._wrong_way(terms)):
+            if isinstance(why, Refusal):
+                return why
             self._memory.complain(why)
             return self._later(State.RETRY, why, LONGEST_WAIT)
         return None
+
+    def _wrong_way(self, terms: Terms) -> str | Refusal:
+        """Reason why the relay is not used; empty if there is none, or it is used."""
+        why = self._connection.objection(terms, self.prover.gateway(terms))
+        if why != OTHER_GATEWAY or not terms.log:
+            return why
+        # The log says whether the key that the relay names is the new one; nothing else is asked for through it before.
+        before, self._connection.gateway_key = self._connection.gateway_key, b""
+        try:
+            why = self.prover.objection(terms, None)
+        finally:
+            self._connection.gateway_key = before
+        if isinstance(why, str) and why:
+            return f"{OTHER_GATEWAY} ({why})"
+        return why or self._connection.objection(terms, self.prover.gateway(terms))
 
     def _buy(self) -> Synced | Refusal | None:
         """Buy a token of the next epoch, at most one a synchronisation, and never in one with a report."""
@@ -326,7 +355,8 @@ class Conversation:
             asked = None if held is None else held.pending  # its answer was lost, as the epoch before ended
             if asked is None:
                 epoch, held = now + 1, wallet.find(terms.hub, now + 1)
-                if sale.epoch != epoch or (held is not None and held.pending is None):
+                # Another offer than the one that was bought of: the log says whether the issuer's key was changed.
+                if sale.epoch != epoch or (held is not None and held.pending is None and held.offer == sale.offer):
                     return None
                 # At a random moment, so that nothing follows from when.
                 if held is None and CHANCE.random() >= _AHEAD:
@@ -434,6 +464,8 @@ class Conversation:
         if (why := self.prover.objection(terms, model, best, drawing.entry)) or drawing.epoch is None:
             return why
         with self._memory.lock:
+            if self._purse().find(terms.hub, drawing.epoch[0]) is None:
+                return ""  # the log has just said that its key was changed: it is shown with nothing
             return self._purse().take_beacon(terms.hub, *drawing.epoch)
 
     def _report(self) -> Synced | Refusal | None:

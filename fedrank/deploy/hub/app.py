@@ -11,6 +11,7 @@
 ``POST /v1/admin/close``               close the open round now
 ``POST /v1/admin/skip``                the same, if it holds no report too
 ``POST /v1/admin/resume``              go on after a halt
+``POST /v1/admin/renew``               make the changes of keys that were asked for
 ``DELETE /v1/admin/device/<number>``   the operator removes a device
 ``GET /healthz /readyz``               is the hub able to write?
 ``GET /livez``                         does it go on? If not, restart it
@@ -82,6 +83,7 @@ class _Hub(Protocol):
     async def leave(self, device: int) -> bool: ...
     async def close_round(self, empty: bool = False) -> int | None: ...
     async def resume(self) -> int | None: ...
+    async def renew(self) -> None: ...
     async def wait_for_round(self, seconds: float) -> View: ...
     def status(self) -> dict[str, Json]: ...
 
@@ -151,6 +153,7 @@ class HubApp(HttpApp):
                 "/v1/admin/close": Route("close", ("POST",), self._operator, self._close),
                 "/v1/admin/skip": Route("skip", ("POST",), self._operator, self._skip),
                 "/v1/admin/resume": Route("resume", ("POST",), self._operator, self._resume),
+                "/v1/admin/renew": Route("renew", ("POST",), self._operator, self._renew),
                 "/v1/admin/device/": Route("remove", ("DELETE",), self._operator, self._remove),
                 "/healthz": Route("healthz", get, None, self._healthz),
                 "/readyz": Route("healthz", get, None, self._healthz),
@@ -315,6 +318,10 @@ class HubApp(HttpApp):
     async def _resume(self, request: HttpRequest) -> HttpResponse:
         number = await self._hub.resume()
         return REFUSALS["not-halted"] if number is None else json_response(200, {"round": number})
+
+    async def _renew(self, request: HttpRequest) -> HttpResponse:
+        await self._hub.renew()
+        return _GONE
 
     async def _remove(self, request: HttpRequest) -> HttpResponse:
         number = number_of(request.tail)

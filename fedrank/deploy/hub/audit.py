@@ -24,8 +24,8 @@ from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.learning import Learning, learnable, protocol_of, rebuild
 from fedrank.deploy.hub.settings import HubSettings, fingerprint
 from fedrank.deploy.hub.store import States, Store
-from fedrank.deploy.log.note import Key, log_key
-from fedrank.deploy.log.proof import LARGEST, Answer
+from fedrank.deploy.log.note import Key
+from fedrank.deploy.log.proof import LARGEST, Answer, UnprovenError, newest_keys, newest_log_key
 from fedrank.deploy.log.tree import (
     BEACON,
     MODEL,
@@ -257,7 +257,7 @@ def audit_folder(folder: Path, *, replay: bool = True) -> Audited:
         replayed = sum(one == other for one, other in zip(made, models, strict=False))
         if replayed < min(len(made), len(models)) or len(models) < len(made):
             wrong.append(f"{replayed} of {len(made)} models that the reports make are in the log, in their order")
-    key = log_key(terms.hub, terms.log)
+    key = _log_key(terms, entries, wrong)
     return Audited(key, size, tree.root(), len(models), "", wrong, replayed, _times_put_back(entries))
 
 
@@ -287,8 +287,7 @@ def audit_hub(client: HttpClient) -> Audited:
     first = answer.terms or answer.entries[0]
     try:
         terms = Terms.from_json(first[1:])
-        key = log_key(terms.hub, terms.log)
-    except (WireError, ValueError) as error:
+    except WireError as error:
         raise RunError(f"{client.url}: its log does not begin with terms ({error}).") from error
     entries: list[bytes] = []
     while len(entries) < answer.checkpoint.size:
@@ -299,10 +298,11 @@ def audit_hub(client: HttpClient) -> Audited:
         entries += more
     entries = entries[: answer.checkpoint.size]
     tree, wrong = Grown(), _wrong_entries(entries, terms)
+    key = _log_key(terms, entries, wrong)
     for entry in entries:
         tree.append(leaf_hash(entry))
     if not answer.checkpoint.is_signed_by(key):
-        wrong.append("the head is not signed by the key of the terms in the log")
+        wrong.append("the head is not signed by the key of the terms in the log, or the one that took its place")
     if (tree.size, tree.root()) != (answer.checkpoint.size, answer.checkpoint.root):
         wrong.append("the head is not that of the entries")
     models = sum(entry[:1] == bytes([MODEL]) for entry in entries)
@@ -310,8 +310,17 @@ def audit_hub(client: HttpClient) -> Audited:
     return Audited(key, answer.checkpoint.size, tree.root(), models, answer.note, wrong, put_back=put_back)
 
 
+def _log_key(terms: Terms, entries: list[bytes], wrong: list[str]) -> Key:
+    """The newest key of the log; what is wrong with changes of keys is added."""
+    try:
+        return newest_log_key(terms, newest_keys(terms, entries))
+    except UnprovenError as error:
+        wrong.append(str(error))
+        return newest_log_key(terms, {})
+
+
 def _times_put_back(entries: list[bytes]) -> tuple[int, ...]:
-    return tuple(int.from_bytes(entry[1:], "big") for entry in entries if entry[0] == RECOVERY)
+    return tuple(int.from_bytes(entry[1:9], "big") for entry in entries if entry[0] == RECOVERY)
 
 
 def _answer(client: HttpClient, path: str) -> Answer:

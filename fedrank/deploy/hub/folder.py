@@ -9,6 +9,7 @@
     attestation.toml    with attestation: settings of the statements that devices need; put there by the operator
     log.key             private key of the public log of terms and models
     gateway.key         with a relay: private key of the gateway
+    operator.key        signs that a hub was put back, and a change of the log's key; to be kept elsewhere
     database.password   of a hub on PostgreSQL, if its database wants one; put there by the operator
     hub.url             URL of the hub while it runs
 """
@@ -23,7 +24,7 @@ import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,7 @@ from fedrank.deploy.database import copy_database, sync_folder
 from fedrank.deploy.folder import ServedFolder, read_token
 from fedrank.deploy.http.client import ClientResponse, PersistentClient
 from fedrank.deploy.http.guard import SHORTEST_TOKEN
+from fedrank.deploy.hub.keys import GATEWAY_FILE, LOG_FILE, OPERATOR_FILE, make_key, operator_of, private_keys
 from fedrank.deploy.hub.settings import (
     NO_LOG,
     HubSettings,
@@ -43,10 +45,7 @@ from fedrank.deploy.hub.settings import (
     write_settings,
 )
 from fedrank.deploy.hub.store import Server, Store, StoreError
-from fedrank.deploy.log.note import LOG, Signer, new_private_key, origin_of
-from fedrank.deploy.oblivious.encapsulation import Gateway, public_key_of
-from fedrank.deploy.oblivious.encapsulation import new_private_key as new_gateway_key
-from fedrank.deploy.terms import Terms
+from fedrank.deploy.log.tree import GATEWAY_KEY, LOG_KEY, statement
 from fedrank.engine.checkpoint import write_atomically
 
 
@@ -91,7 +90,7 @@ class HubFolder(ServedFolder):
         if foreign:
             raise RunError(f"{self.path}: holds other things ({foreign[0]}, …). Choose an empty folder for a hub.")
         if wanted.database:
-            self._check_joins(wanted)
+            wanted = self._check_joins(wanted)
         wanted = self._with_log(self._with_gateway(wanted))
         self._make_log(wanted)
         for name in ("enrolment", "admin"):
@@ -107,40 +106,14 @@ class HubFolder(ServedFolder):
         """The settings with the public key of the folder's gateway, which is made if there is none."""
         if not wanted.batch or wanted.gateway:
             return wanted
-        file = self.path / _GATEWAY
-        if not file.exists():
-            write_atomically(file, new_gateway_key().hex().encode() + b"\n", 0o600)
-        return dataclasses.replace(wanted, gateway=public_key_of(self._gateway_key()).hex())
+        return dataclasses.replace(wanted, gateway=make_key(self.path / GATEWAY_FILE))
 
     def _with_log(self, wanted: HubSettings) -> HubSettings:
-        """The settings with the public key of the hub's log, which is made if there is none."""
+        """The settings with the public keys of the hub's log and of its operator, which are made if there are none."""
         if wanted.log:
             return wanted
-        return dataclasses.replace(wanted, log=make_key(self.path))
-
-    def _gateway_key(self) -> bytes:
-        file = self.path / _GATEWAY
-        try:
-            key = bytes.fromhex(file.read_text(encoding="ascii").strip())
-        except (OSError, ValueError) as error:
-            raise RunError(f"{file}: the gateway's private key cannot be read. Put it back from a copy.") from error
-        if len(key) != 32:
-            raise RunError(f"{file}: is no gateway's private key, which has 64 hexadecimal digits.")
-        return key
-
-    def gateway(self) -> Gateway | None:
-        """The hub's gateway; None if it has none.
-
-        Raises:
-            RunError: Its key cannot be read, or is not that of the terms.
-        """
-        settings = read_settings(self.settings)
-        if not settings.batch:
-            return None
-        gateway = Gateway(self._gateway_key())
-        if gateway.public.hex() != settings.gateway:
-            raise RunError(f"{self.path / _GATEWAY}: is not the key of the hub's terms. Put it back from a copy.")
-        return gateway
+        operator = wanted.operator or make_key(self.path / OPERATOR_FILE)
+        return dataclasses.replace(wanted, log=make_key(self.path / LOG_FILE), operator=operator)
 
     def _place(self, told: HubSettings) -> Path | Server:
         """The file or the database of the hub's store."""
@@ -149,8 +122,11 @@ class HubFolder(ServedFolder):
         file = self.path / _PASSWORD
         return Server(told.database, read_token(file) if file.exists() else None)
 
-    def _check_joins(self, wanted: HubSettings) -> None:
+    def _check_joins(self, wanted: HubSettings) -> HubSettings:
         """Refuse to join a hub in the database without the files that all of its processes need alike.
+
+        Returns:
+            The settings, with the keys that the hub's terms name.
 
         Raises:
             RunError: A file is missing.
@@ -158,18 +134,20 @@ class HubFolder(ServedFolder):
         try:
             store = Store(self._place(wanted), read_only=True)
         except StoreError:
-            return  # there is none yet, or the next who opens it says why it cannot be
+            return wanted  # there is none yet, or the next who opens it says why it cannot be
         with contextlib.closing(store):
-            terms = json.loads(store.settings)
+            terms, changed = json.loads(store.settings), {row.entry[1] for row in store.rotations() if row.ends}
         needed = ["enrolment.token", "admin.token"]
-        needed += [KEY_FILE] if terms.get("log") else []
-        needed += [_GATEWAY] if terms.get("batch") else []
+        needed += [LOG_FILE] if terms.get("log") and LOG_KEY not in changed else []
+        needed += [GATEWAY_FILE] if terms.get("batch") and GATEWAY_KEY not in changed else []
         missing = [name for name in needed if not (self.path / name).exists()]
         if missing:
             raise RunError(
                 f"{self.path / missing[0]}: is not there, and the database holds a hub already. All its processes need "
                 f"the same files: copy {', '.join(missing)} from the folder that it was made with."
             )
+        names = [name for name in ("log", "operator", "gateway") if terms.get(name) and not getattr(wanted, name)]
+        return dataclasses.replace(wanted, **{name: terms[name] for name in names})
 
     def _join(self, wanted: HubSettings) -> None:
         """Make the hub in the database, or join the existing one."""
@@ -219,7 +197,7 @@ class HubFolder(ServedFolder):
         if wanted.batch == here.batch and not wanted.gateway:
             wanted = dataclasses.replace(wanted, gateway=here.gateway)
         if not wanted.log:
-            wanted = dataclasses.replace(wanted, log=here.log)
+            wanted = dataclasses.replace(wanted, log=here.log, operator=here.operator)
         if fixed := differing(here, wanted):
             raise ConfigError(
                 f"{self.path}: {', '.join(fixed)} cannot be changed: devices agreed to the hub's terms, and its log "
@@ -283,7 +261,7 @@ class HubFolder(ServedFolder):
             HubFolder(partial)._check_whole()
         return sorted(path.name for path in out.iterdir())
 
-    def restore(self, out: str | os.PathLike[str]) -> int:
+    def restore(self, out: str | os.PathLike[str], operator: Path | None = None) -> int:
         """Make a hub of this backup, in a new folder, that devices go on with whatever they saw since.
 
         Its public log says that it was put back, and tokens of the epochs that were open are void: those that were
@@ -291,28 +269,40 @@ class HubFolder(ServedFolder):
 
         Args:
             out: The new folder; an existing one has to be empty, such as a volume of a container.
+            operator: File of the operator's key, which signs that the hub was put back, where its terms name one.
 
         Returns:
             When it was put back, in seconds since 1970, as the log says it.
 
         Raises:
-            ConfigError: ``out`` exists and is not empty, or this folder is no backup.
+            ConfigError: ``out`` exists and is not empty, this folder is no backup, or the operator's key is missing.
             RunError: Something cannot be read, written, or does not belong together; or processes serve the database.
         """
         settings, store = self.open(read_only=True)
+        terms = settings.terms(store.name)
         store.close()
         if not (self.path / _BACKUP).exists():
             raise ConfigError(
                 f"{self.path}: is no backup (it has no file {_BACKUP!r}), but a hub that is served or was. Restore a "
                 "folder that fedrank hub backup made."
             )
+        sign: Callable[[bytes], bytes] = lambda entry: b""  # noqa: E731
+        if terms.operator:
+            if operator is None:
+                raise ConfigError(
+                    f"{self.path}: its devices go on with a hub that was put back only where its operator signed that. "
+                    "Give --operator FILE, the operator.key that was made with the hub."
+                )
+            signer = operator_of(operator, terms)
+            sign = lambda entry: signer.sign(statement(terms.hub, entry))  # noqa: E731
         with self._copy_to(Path(out), settings, into_empty=True) as partial:
             store = Store(HubFolder(partial)._place(settings))
             with contextlib.closing(store):
                 if not store.lead():
                     raise RunError(f"{self.path}: a process serves its database. Stop all of them first.")
-                last, terms = store.last_round(), settings.terms(store.name)
-                return store.recover(terms.epoch_of(last.number) if last and terms.tokens else 0, int(time.time()))
+                last = store.last_round()
+                epoch = terms.epoch_of(last.number) if last and terms.tokens else 0
+                return store.recover(epoch, int(time.time()), sign)
 
     @contextlib.contextmanager
     def _copy_to(self, out: Path, settings: HubSettings, into_empty: bool = False) -> Iterator[Path]:
@@ -358,18 +348,16 @@ class HubFolder(ServedFolder):
             found = [("ok",)] if settings.database else store.query("PRAGMA integrity_check")
             if found != [("ok",)]:
                 raise RunError(f"{self.log.name}: is damaged ({found[0][0]}).")
-            if settings.log != NO_LOG:
-                read_log_key(self.path, settings.terms(store.name))
+            terms = settings.terms(store.name)
+            for what, there in ((LOG_KEY, terms.log), (GATEWAY_KEY, terms.gateway)):
+                if there:
+                    private_keys(self.path, store, terms, what)
         finally:
             store.close()
-        self.gateway()
         for name in ("enrolment", "admin"):
             self.token(name)
 
 
-#: Name of the file with the log's private key, in the hub's folder.
-KEY_FILE = "log.key"
-_GATEWAY = "gateway.key"
 _PASSWORD = "database.password"
 #: Copy of the model that the hub starts from, whose normalisation its models have.
 _START = "start.safetensors"
@@ -384,8 +372,9 @@ _HUB_FILES = (
     "checkpoints",
     "enrolment.token",
     "admin.token",
-    KEY_FILE,
-    _GATEWAY,
+    LOG_FILE,
+    GATEWAY_FILE,
+    OPERATOR_FILE,
     _PASSWORD,
     _START,
 )
@@ -394,8 +383,8 @@ _BACKED_UP = (
     "hub.toml",
     "enrolment.token",
     "admin.token",
-    KEY_FILE,
-    _GATEWAY,
+    LOG_FILE,
+    GATEWAY_FILE,
     "attestation.toml",
     _PASSWORD,
     _START,
@@ -425,51 +414,6 @@ def _differences(log: dict, settings: dict) -> str:
     """The entries in which the settings differ from those in the log, as text."""
     names = [name for name in {**log, **settings} if log.get(name) != settings.get(name)]
     return ", ".join(f"{name} is {settings.get(name)!r}, was {log.get(name)!r}" for name in names)
-
-
-def make_key(folder: Path) -> str:
-    """Make the private key of a new log, if there is none; returns the public key as hexadecimal digits.
-
-    Raises:
-        RunError: It cannot be written, or what is there is no key.
-    """
-    if not (folder / KEY_FILE).exists():
-        write_atomically(folder / KEY_FILE, new_private_key().hex().encode() + b"\n", 0o600)
-    return read_key(folder, "").key.public.hex()
-
-
-def read_key(folder: Path, hub: str) -> Signer:
-    """Signer of the heads of a hub's log.
-
-    Args:
-        folder: Of the hub.
-        hub: Name of the hub.
-
-    Raises:
-        RunError: The file is missing or holds no key.
-    """
-    file = folder / KEY_FILE
-    try:
-        private = bytes.fromhex(file.read_text(encoding="ascii").strip())
-        return Signer(origin_of(hub), LOG, private)
-    except (OSError, ValueError) as error:
-        raise RunError(f"{file}: the private key of the hub's log cannot be read. Put it back from a copy.") from error
-
-
-def read_log_key(folder: Path, terms: Terms) -> Signer:
-    """Signer of the heads of a hub's log, checked against the hub's terms.
-
-    Args:
-        folder: Of the hub.
-        terms: Of the hub.
-
-    Raises:
-        RunError: The file is missing, or holds no key or another.
-    """
-    signer = read_key(folder, terms.hub)
-    if signer.key.public.hex() != terms.log:
-        raise RunError(f"{folder / KEY_FILE}: is not the key of the hub's terms. Put it back from a copy.")
-    return signer
 
 
 class Operator:

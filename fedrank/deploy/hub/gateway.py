@@ -71,7 +71,6 @@ class TokenApp(HubApp):
             }
         )
         if gateway is not None:
-            self._keys = HttpResponse(200, key_configuration(gateway.public), content_type=KEYS_TYPE.encode())
             most = STATEMENT_LENGTH + REQUEST_OVERHEAD
             self.add_routes(
                 {
@@ -126,7 +125,8 @@ class TokenApp(HubApp):
         return HttpResponse(200, answer, NO_STORE, content_type=b"application/private-token-response")
 
     async def _configuration(self, request: HttpRequest) -> HttpResponse:
-        return self._keys
+        assert self._gateway is not None  # else there is no such route
+        return HttpResponse(200, key_configuration(self._gateway.public), content_type=KEYS_TYPE.encode())
 
     # -------------------------------------------------------------------------------------------------- the gateway
 

@@ -230,7 +230,8 @@ class Hub:
         if refused := issuer.refuse(epoch, request):
             return refused
         digest = hashlib.sha256(request).digest()
-        if refused := await self._inbox.ask("buy", purchase=Purchase(epoch, device, digest)):
+        offer = (issuer.offer(self.view.round) or (0, b""))[1]
+        if refused := await self._inbox.ask("buy", purchase=Purchase(epoch, device, digest, offer=offer)):
             return refused
         return await issuer.sign(epoch, request, digest)
 
@@ -325,6 +326,14 @@ class Hub:
         """
         return await self._inbox.call(self._resume)
 
+    async def renew(self) -> None:
+        """Make the changes of keys that were asked for.
+
+        Raises:
+            StoreError: They cannot be written.
+        """
+        await self._inbox.call(self._renew)
+
     async def wait_for_round(self, seconds: float) -> View:
         """The view of the hub; between two rounds, waits up to ``seconds`` for the next one."""
         with contextlib.suppress(TimeoutError):
@@ -376,6 +385,8 @@ class Hub:
             raise
         if self._due():
             self._close()
+        if self.row.keys.seconds() <= 0:
+            self._call(self._renew)
         if self.store.shared and time.monotonic() >= self._look_at:
             self._look()
         return going_on
@@ -397,6 +408,7 @@ class Hub:
                 _log.warning("this process leads now")
             self.row.admission.meet()
             self._follow(took_over)
+            self._renew()
             if self.leads and self.view.state == "open":
                 self.row.closing.count(self.view.round)
             elif not self.leads and not self.row.publishing.skips:
@@ -436,9 +448,13 @@ class Hub:
         elif self.leads and publishing.skips:
             self._close()
 
+    def _renew(self) -> None:
+        if self.row.keys.renew() and self.view.state != "between" and not self.row.publishing.skips:
+            self.row.publishing.publish()
+
     def _patience(self) -> float | None:
-        """Seconds until the deadline, the next look or the next try to write; None: no limit."""
-        waits = [] if self.healthy else [_TRY_AGAIN]
+        """Seconds until the deadline, the next look, key or try to write; None: no limit."""
+        waits = [min(max(0.0, self.row.keys.seconds()), threading.TIMEOUT_MAX)] if self.healthy else [_TRY_AGAIN]
         if self.store.shared:
             waits.append(max(0.0, self._look_at - time.monotonic()))
         seconds = self.row.closing.seconds()
@@ -493,7 +509,8 @@ class Hub:
     def _on_sale(self, purchase: Purchase) -> Purchase:
         """A purchase with the open round, if the tokens of its epoch are sold in it."""
         view = self.view
-        sold = view.state == "open" and purchase.epoch == self.terms.epoch_of(view.round) + 1
+        assert self.row.issuer is not None
+        sold = view.state == "open" and (purchase.epoch, purchase.offer) == self.row.issuer.offer(view.round)
         return dataclasses.replace(purchase, round=view.round) if sold else purchase
 
     def _call(self, function: Callable[[], Any]) -> Any:

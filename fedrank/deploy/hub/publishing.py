@@ -46,7 +46,7 @@ class _Shown:
 
     Attributes:
         head: The newest head.
-        line: The log's signature under it.
+        line: The log's signatures under it.
         body: Frontier and tail of its tree.
         whole: The answer to who was here lately.
         asked: Answers with proofs by the size that they begin at.
@@ -102,7 +102,7 @@ class PublicLog(Publishing):
     """A public log of terms, models and keys; the writer publishes, any thread reads.
 
     Args:
-        signer: Signs the heads.
+        signers: Returns those that sign heads now: two while one takes the other's place.
         store: The hub's log; only the writer uses it.
         model: The model that is handed out.
         others: Returns the entries about offers of tokens and draws that devices need.
@@ -111,13 +111,13 @@ class PublicLog(Publishing):
 
     def __init__(
         self,
-        signer: Signer,
+        signers: Callable[[], Sequence[Signer]],
         store: Store,
         model: Model,
         others: Callable[[], Sequence[bytes]],
         witnesses: Iterable[str] = (),
     ):
-        self._signer = signer
+        self._signers = signers
         self._store, self._model, self._others = store, model, others
         self._reader: Store | None = None
         self._newest, self._tail = b"", frozenset[bytes]()
@@ -175,18 +175,20 @@ class PublicLog(Publishing):
                 self._store.append_entry(entry)
             size, entries = size + len(missing), entries + missing
         node = self._store.log_node
-        head = Checkpoint.of(self._signer.key.name, size, root(node, size))
+        signers = self._signers()
+        head = Checkpoint.of(signers[0].key.name, size, root(node, size))
         self._tail = frozenset(entries)
         body: dict[str, Json] = {
             "frontier": _texts(node(*place) for place in frontier(before)),
             "entries": _texts(entries),
         }
-        if (recovery := self._store.recovery()) is not None:
-            number, entry = recovery
-            proof = _texts(inclusion_proof(node, number, size))
-            body["recovery"] = {"number": number, "entry": _texts([entry])[0], "proof": proof}
+        if notices := self._store.notices():
+            body["notices"] = [
+                {"number": n, "entry": _texts([entry])[0], "proof": _texts(inclusion_proof(node, n, size))}
+                for n, entry in notices
+            ]
         self._newest = model
-        made = _Shown.of(head, self._signer.line(head), body)
+        made = _Shown.of(head, "".join(signer.line(head) for signer in signers), body)
         with self._replacing:
             self._shown = made
         self._submission.submit(head.with_lines(made.line), size)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fedrank.deploy.draws import CHECK, DUE, SEED, beacon_of, drawn, turn, word
 from fedrank.deploy.hub.admission import Admission
-from fedrank.deploy.hub.folder import read_log_key
+from fedrank.deploy.hub.keys import Keys
 from fedrank.deploy.hub.learning import CollectedModel, ComparedModel, Model, OwnModel
 from fedrank.deploy.hub.publishing import PublicLog, Publishing
 from fedrank.deploy.hub.settings import MOST_REPORTS, HubSettings
@@ -160,6 +160,7 @@ class Row:
         model: Learns.
         closing: Closes rounds.
         publishing: Shows models.
+        keys: The keys that change while the hub runs.
         draws: Refuses reports of devices that were not drawn for them; None: nothing is drawn.
         issuer: Sells tokens; None: devices report with their own.
     """
@@ -169,6 +170,7 @@ class Row:
     model: Model
     closing: Closing
     publishing: Publishing
+    keys: Keys
     draws: Draws | None = None
     issuer: Issuer | None = None
 
@@ -199,8 +201,8 @@ def row_of(folder: Path, store: Store, settings: HubSettings, terms: Terms) -> R
     else:
         kind = OwnModel if terms.check is None else ComparedModel
         model = kind(folder / "checkpoints", settings, terms, store)
-    publishing = Publishing()
+    publishing, keys = Publishing(), Keys(folder, store, settings, terms, issuer)
     if terms.log:
         others = list if issuer is None else issuer.entries
-        publishing = PublicLog(read_log_key(folder, terms), store, model, others, settings.witnesses)
-    return Row(round_, admission, model, Closing(settings, terms, store, round_), publishing, draws, issuer)
+        publishing = PublicLog(lambda: keys.signers, store, model, others, settings.witnesses)
+    return Row(round_, admission, model, Closing(settings, terms, store, round_), publishing, keys, draws, issuer)

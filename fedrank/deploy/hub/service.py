@@ -67,7 +67,7 @@ def hub_app(home: HubFolder, *, public: bool = True, host: str = "") -> tuple[Hu
         if hub.row.issuer is not None:
             from fedrank.deploy.hub.gateway import TokenApp
 
-            kind = functools.partial(TokenApp, issuer=hub.row.issuer, gateway=home.gateway())
+            kind = functools.partial(TokenApp, issuer=hub.row.issuer, gateway=hub.row.keys.gateway)
         app = kind(
             hub,
             guard,

@@ -242,6 +242,12 @@ class HubSettings(Agreement):
         _FITTING["rounds"],
         "Rounds until training is over, that in which the first tokens are sold included; 0: no end.",
     )
+    gateway_days: float = setting(
+        30.0, "Days after which the gateway's key is changed, by an entry of the log; 0: when an operator says so."
+    )
+    overlap_days: float = setting(
+        7.0, "Days for which a key that was changed still works beside the new one; then it is destroyed."
+    )
     witnesses: tuple[str, ...] = setting(
         (),
         "Witnesses that every head of the log is shown to, each an address and the witness's public key with a space "
@@ -295,6 +301,8 @@ class HubSettings(Agreement):
             ("most_devices", self.most_devices, 1, 100_000_000),
             ("deadline", self.deadline, 0, 10**9),
             ("round_seconds", self.round_seconds, 0, 10**9),
+            ("gateway_days", self.gateway_days, 0, 10**6),
+            ("overlap_days", self.overlap_days, 0, 10**6),
             ("rounds", self.rounds, 0, 2**32 - 1),
             ("reports_per_minute", self.reports_per_minute, 1e-3, 1e9),
             ("enrolments_per_minute", self.enrolments_per_minute, 1e-3, 1e9),
@@ -358,7 +366,7 @@ class HubSettings(Agreement):
         if self.batch and not self.gateway:  # made with the hub
             agreed["gateway"] = "0" * 64
         if agreed["log"] == NO_LOG:
-            agreed["log"] = ""
+            agreed["log"] = agreed["operator"] = ""
         return Terms(hub=hub, **agreed)
 
     def protocol(self, start: Sequence[float] = ()) -> Any:

@@ -8,6 +8,7 @@ challenge              challenges that statements of a device's platform have us
 round, report          rounds, and the messages that count
 judgement, watch, …    what checks said, and when the hub halted
 entry, node            the public log: terms, models, keys; hashes of its tree
+rotation               changes of the log's, the gateway's and the issuer's key, with the new private keys
 state                  the newest states of the server
 =====================  ==========================================================================================
 
@@ -39,7 +40,7 @@ import secrets
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,7 +50,18 @@ from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.database import Connection, VersionError, open_database, transaction
-from fedrank.deploy.log.tree import MODEL, RECOVERY, TERMS, grown, leaf_hash, recovery_entry, round_of, wrong_models
+from fedrank.deploy.log.tree import (
+    LOG_KEY,
+    MODEL,
+    RECOVERY,
+    ROTATION,
+    TERMS,
+    grown,
+    leaf_hash,
+    recovery_entry,
+    round_of,
+    wrong_models,
+)
 from fedrank.engine import checkpoint
 
 _log = logging.getLogger("fedrank.hub")
@@ -158,6 +170,22 @@ class Admitted:
     code: bytes | None = None
 
 
+class KeyRow(NamedTuple):
+    """A change of a key.
+
+    Attributes:
+        number: In order, from 1.
+        entry: The entry of the public log.
+        private: The new private key; empty where the row has none, None after it was destroyed.
+        ends: When the old key is over, in seconds since 1970; None: the change is still to be made.
+    """
+
+    number: int
+    entry: bytes
+    private: bytes | None
+    ends: float | None
+
+
 @dataclass(frozen=True)
 class Purchase:
     """A token that a device wants to buy.
@@ -168,12 +196,14 @@ class Purchase:
         digest: SHA-256 of its token request.
         round: The open round, in whose epoch the tokens of the next are sold; None: they are not sold now, and what was
             bought may be asked for again.
+        offer: What is sold of the epoch.
     """
 
     epoch: int
     device: int
     digest: bytes
     round: int | None = None
+    offer: bytes = b""
 
 
 class Store:
@@ -570,12 +600,13 @@ class Store:
         with self.transaction(leads=True):
             _append(self._db, entry[0], entry[1:])
 
-    def recover(self, epoch: int, when: int) -> int:
+    def recover(self, epoch: int, when: int, sign: Callable[[bytes], bytes] = lambda entry: b"") -> int:
         """Say in the public log that it was put back, and void the tokens of epochs that are open.
 
         Args:
             epoch: First epoch whose tokens, sold and spent ones, are void; new ones are sold for the next.
             when: Seconds since 1970.
+            sign: Makes the operator's signature of the entry; empty where the terms name none.
 
         Returns:
             The time that the log says: it is above that of a recovery before.
@@ -583,18 +614,59 @@ class Store:
         with self.transaction() as db:
             for table in ("issuer", "purchase"):
                 db.execute(f"DELETE FROM {table} WHERE epoch >= ?", (epoch,))
-            if (before := self.recovery()) is not None:
-                when = max(when, int.from_bytes(before[1][1:], "big") + 1)
+            if (before := self.newest_entry(RECOVERY)) is not None:
+                when = max(when, int.from_bytes(before[1:9], "big") + 1)
             if db.execute(_SIZE).fetchone()[0]:
                 entry = recovery_entry(when)
+                entry += sign(entry)
                 _append(db, entry[0], entry[1:])
         return when
 
-    def recovery(self) -> tuple[int, bytes] | None:
-        """Number and bytes of the newest entry that says that the log was put back; None: it never was."""
-        newest = "SELECT number, kind, data FROM entry WHERE kind = ? ORDER BY number DESC LIMIT 1"
-        rows = self.query(newest, (RECOVERY,))
-        return (rows[0][0], bytes([rows[0][1]]) + rows[0][2]) if rows else None
+    def notices(self) -> list[tuple[int, bytes]]:
+        """Number and bytes of the entries that every answer proves (see :mod:`fedrank.deploy.log.proof`)."""
+        found = "SELECT number, kind, data FROM entry WHERE kind IN (?, ?) ORDER BY number"
+        all_ = [(number, bytes([kind]) + data) for number, kind, data in self.query(found, (RECOVERY, ROTATION))]
+        newest = {entry[:1] if entry[0] == RECOVERY else entry[:2]: entry for _, entry in all_}
+        log = bytes([ROTATION, LOG_KEY])
+        return [(n, entry) for n, entry in all_ if entry[:2] == log or entry in newest.values()]
+
+    # --------------------------------------------------------------------------------------------------- its own keys
+
+    def rotations(self) -> list[KeyRow]:
+        """Changes of keys, in their order."""
+        return [KeyRow(*row) for row in self.query("SELECT number, entry, private, ends FROM rotation ORDER BY number")]
+
+    def ask_rotation(self, entry: bytes, private: bytes = b"") -> None:
+        """Write a change of a key that the leader is to make.
+
+        Args:
+            entry: The entry of the public log; of an issuer's key, which the hub makes, no more than what it is.
+            private: The new private key.
+        """
+        with self.transaction() as db:
+            db.execute("INSERT INTO rotation (entry, private) VALUES (?, ?)", (entry, private))
+
+    def rotate(self, row: KeyRow, ends: float, offer: tuple[int, bytes, bytes, bytes] | None = None) -> None:
+        """Make a change of a key: append its entry to the public log.
+
+        Args:
+            row: The change that was asked for, with its whole entry.
+            ends: When the old key is over, in seconds since 1970.
+            offer: Epoch, offer, private key and secret that take the place of those of this epoch, whose tokens are
+                void; None: it is no issuer's key.
+        """
+        with self.transaction(leads=True) as db:
+            _append(db, row.entry[0], row.entry[1:])
+            db.execute("UPDATE rotation SET entry = ?, ends = ? WHERE number = ?", (row.entry, ends, row.number))
+            if offer is not None:
+                db.execute("DELETE FROM purchase WHERE epoch = ?", offer[:1])
+                set_ = "UPDATE issuer SET public = ?, private = ?, secret = ? WHERE epoch = ?"
+                db.execute(set_, (*offer[1:], offer[0]))
+
+    def destroy_keys(self, numbers: Iterable[int]) -> None:
+        """Delete the private keys of changes, which later ones took the place of."""
+        with self.transaction() as db:
+            db.executemany("UPDATE rotation SET private = NULL WHERE number = ?", [(number,) for number in numbers])
 
     def newest_entry(self, kind: int) -> bytes | None:
         """The newest entry of a kind in the public log; None if there is none."""
@@ -966,6 +1038,15 @@ ALTER TABLE issuer ADD COLUMN reports BLOB;
 ALTER TABLE issuer ADD COLUMN sales INTEGER
 """
 
+_6_ROTATIONS = """
+CREATE TABLE rotation (
+    number  INTEGER PRIMARY KEY AUTOINCREMENT,
+    entry   BLOB NOT NULL,                      -- of the public log
+    private BLOB,                               -- the new key; NULL: destroyed
+    ends    REAL                                -- when the old one is, seconds since 1970; NULL: still to be made
+) STRICT
+"""
+
 #: The steps in their order. The version of a log is the number of steps it has seen: ``PRAGMA user_version`` in a file,
 #: the table ``version`` in a database.
 STEPS: tuple[str, ...] = (
@@ -974,4 +1055,5 @@ STEPS: tuple[str, ...] = (
     _3_LOG,
     _4_TOKENS_STATES,
     _5_DRAWS_OF_EPOCHS,
+    _6_ROTATIONS,
 )

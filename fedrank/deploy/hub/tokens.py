@@ -89,11 +89,12 @@ class Issuer(Stage):
         for epoch, offer, private, secret, reports, sales in self._store.issuer_keys():
             key, commitment = parts_of(offer)
             known = self._epochs.get(epoch)
-            verifier = known.verifier if known is not None else Verifier(decode_key(key))
+            same = known is not None and known.offer == offer
+            verifier = known.verifier if known is not None and same else Verifier(decode_key(key))
             beacon = None if reports is None else Beacon(secret, reports, sales or 0)
             epochs[epoch] = _Epoch(epoch, offer, verifier, epoch_challenge(self._store.name, epoch, commitment), beacon)
             if private is not None:
-                signers[epoch] = self._signers.get(epoch) or _signer(private)
+                signers[epoch] = (same and self._signers.get(epoch)) or _signer(private)
         # The loop reads these while the writer's thread is here: they are replaced, never changed.
         self._epochs, self._signers = epochs, signers
         self._by_key = {key_id(parts_of(one.offer)[0]): one for one in epochs.values()}
@@ -129,7 +130,7 @@ class Issuer(Stage):
         now, store = self._terms.epoch_of(number), self._store
         self._round = number
         if now + 1 not in self._signers:
-            store.add_issuer_key(now + 1, *_new_epoch())
+            store.add_issuer_key(now + 1, *new_offer())
             self._read()
         here = self._epochs.get(now)
         if here is not None and here.beacon is None:
@@ -150,6 +151,14 @@ class Issuer(Stage):
             if self._store.leads:
                 self._store.end_epochs(first)
             self._signers = {epoch: one for epoch, one in self._signers.items() if epoch >= first}
+
+    def reread(self) -> None:
+        """Know the key that took the place of another."""
+        self._read()
+
+    def on_sale(self) -> tuple[int, bytes] | None:
+        """Epoch and offer of the tokens that are sold now; None: there are none yet."""
+        return self.offer(self._round)
 
     def offer(self, number: int) -> tuple[int, bytes] | None:
         """Epoch and offer of the tokens that are sold in a round; None: the key is not here yet."""
@@ -218,7 +227,10 @@ class Issuer(Stage):
             signer, one = self._signers.get(epoch), self._epochs.get(epoch)
             if signer is None or one is None:  # it ended while the purchase waited
                 return "wrong-epoch"
-            blinded = blinded_in(request, parts_of(one.offer)[0])
+            try:
+                blinded = blinded_in(request, parts_of(one.offer)[0])
+            except WireError:  # the key was changed while the purchase waited
+                return "wrong-epoch"
             signed = await asyncio.get_running_loop().run_in_executor(self._pool, signer.sign, blinded)
             if len(self._kept) >= _KEPT:
                 self._kept.clear()
@@ -234,8 +246,8 @@ def _signer(private: bytes) -> Signer:
     return Signer(loaded)
 
 
-def _new_epoch() -> tuple[bytes, bytes, bytes]:
-    """A new epoch: its offer, the private key, the secret."""
+def new_offer() -> tuple[bytes, bytes, bytes]:
+    """A new offer of an epoch's tokens: the offer, the private key, the secret."""
     from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 

@@ -179,7 +179,7 @@ class _Heads:
             return ""
         try:
             head = next(here for _, here, _ in self._seen if here.size == last)
-            self._witness.has_read(self._key.name, read_on(hub, head, before))
+            self._witness.has_read(self._key.name, read_on(hub, head, before, self._key))
         except (OSError, FedrankError) as error:
             return f"its entries cannot be read ({error})"
         return ""

@@ -76,11 +76,6 @@ def origin_of(hub: str) -> str:
     return f"fedrank/{hub}"
 
 
-def log_key(hub: str, public: str) -> Key:
-    """The key of a hub's log, by the terms ``hub`` and ``log``."""
-    return Key(origin_of(hub), LOG, bytes.fromhex(public))
-
-
 @dataclass(frozen=True)
 class Checkpoint:
     """A head of a log, with its signatures as they came; none of them has been verified.
@@ -131,7 +126,7 @@ class Checkpoint:
     def is_signed_by(self, key: Key) -> bool:
         """True if a log signed it; a wrong signature under its name and identifier makes the whole note wrong."""
         found = [raw[4:] for name, raw in self.signatures if (name, raw[:4]) == (key.name, key.id)]
-        return bool(found) and all(_verify(key.public, one, self.text.encode()) for one in found)
+        return bool(found) and all(verify(key.public, one, self.text.encode()) for one in found)
 
     def cosigned_by(self, key: Key) -> int | None:
         """Time at which a witness cosigned it, in seconds since 1970; None: it did not."""
@@ -140,7 +135,7 @@ class Checkpoint:
             for name, raw in self.signatures
             if (name, raw[:4]) == (key.name, key.id)
             and len(raw) == 76
-            and _verify(key.public, raw[12:], _cosignature(int.from_bytes(raw[4:12], "big"), self.text))
+            and verify(key.public, raw[12:], _cosignature(int.from_bytes(raw[4:12], "big"), self.text))
         ]
         return max(times, default=None)
 
@@ -160,12 +155,16 @@ class Signer:
         self._private = Ed25519PrivateKey.from_private_bytes(private)
         self.key = Key(name, kind, self._private.public_key().public_bytes_raw())
 
+    def sign(self, message: bytes) -> bytes:
+        """The signature under a message, 64 bytes."""
+        return self._private.sign(message)
+
     def line(self, checkpoint: Checkpoint, time: int = 0) -> str:
         """The signature line under a checkpoint; a witness says when, in seconds since 1970."""
         if self.key.kind == LOG:
-            raw = self._private.sign(checkpoint.text.encode())
+            raw = self.sign(checkpoint.text.encode())
         else:
-            raw = time.to_bytes(8, "big") + self._private.sign(_cosignature(time, checkpoint.text))
+            raw = time.to_bytes(8, "big") + self.sign(_cosignature(time, checkpoint.text))
         return f"— {self.key.name} {base64.b64encode(self.key.id + raw).decode()}\n"
 
 
@@ -213,7 +212,8 @@ def _signatures(lines: str) -> list[tuple[str, bytes]]:
     return found
 
 
-def _verify(public: bytes, signature: bytes, message: bytes) -> bool:
+def verify(public: bytes, signature: bytes, message: bytes) -> bool:
+    """True if a signature of 64 bytes is that of an Ed25519 key of 32 bytes under a message."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 

@@ -5,30 +5,36 @@ entries from there on. From these anybody computes the hash of the tree, at its 
 tail. So one answer, the same for all, proves both that the newest model is in the log and that the log of whoever was
 here lately only grew. Who was away for longer, or is here for the first time, asks for one more proof (RFC 9162).
 
-A log that was put back from a backup did not only grow. It has an entry that says so, which every answer proves:
-whoever sees a newer one than before checks the terms again as the first time, goes on from there, keeps both heads, and
-can say when it was.
+**Notices** are entries that every answer proves. A log that was put back from a backup did not only grow, and has one
+that says so: whoever sees a newer one than before checks the terms again as the first time, goes on from there, keeps
+both heads, and can say when it was. Keys change by others: from the key in the terms they lead to the one that signs
+the head. Whoever has seen one takes no answer any more that does not have it, and so no key from before.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fedrank.core.errors import ConfigError, WireError
 from fedrank.core.trees import Json
-from fedrank.deploy.log.note import WITNESS, Checkpoint, Key, decode_base64, log_key
+from fedrank.deploy.log.note import LOG, WITNESS, Checkpoint, Key, decode_base64, origin_of, verify
 from fedrank.deploy.log.tree import (
+    GATEWAY_KEY,
+    LOG_KEY,
     MODEL,
     RECOVERY,
+    ROTATION,
     TERMS,
     Grown,
+    Rotation,
     index_numbered,
     leaf_hash,
     model_data,
     round_of,
+    statement,
     verify_consistency,
     verify_inclusion,
     wrong_models,
@@ -81,6 +87,7 @@ class Head:
             does not say it.
         others: Entries of the tail about offers and draws; empty where they are not known any more.
         recovered: When the log was last put back from a backup, in seconds since 1970; 0: never.
+        keys: The newest change of each key, by :class:`~fedrank.deploy.log.tree.Rotation.what`.
     """
 
     size: int
@@ -89,11 +96,18 @@ class Head:
     model: bytes = b""
     others: frozenset[bytes] = frozenset()
     recovered: int = 0
+    keys: dict[int, Rotation] = field(default_factory=dict)
 
     def as_json(self) -> str:
         """The head as text, to be kept."""
         kept = {"size": self.size, "root": self.root.hex(), "note": self.note, "model": self.model.hex()}
-        return json.dumps(kept | {"recovered": self.recovered})
+        keys = {str(what): one.entry().hex() for what, one in self.keys.items()}
+        return json.dumps(kept | {"recovered": self.recovered, "keys": keys})
+
+    def gateway(self, terms: Terms) -> tuple[bytes, ...]:
+        """The gateway's key that requests are encrypted to, and the one before it, if it had one."""
+        newest = self.keys.get(GATEWAY_KEY)
+        return (bytes.fromhex(terms.gateway),) if newest is None else (newest.new, newest.old)
 
     def holds(self, model: bytes, best: bytes | None = None) -> bool:
         """True if the newest entry is about this model message, and this one of the best model."""
@@ -105,7 +119,44 @@ class Head:
         kept = json.loads(text)
         model = bytes.fromhex(kept.get("model", ""))
         root, recovered = bytes.fromhex(kept["root"]), int(kept.get("recovered", 0))
-        return cls(int(kept["size"]), root, str(kept["note"]), model, recovered=recovered)
+        keys = [Rotation.parse(bytes.fromhex(entry)) for entry in kept.get("keys", {}).values()]
+        return cls(int(kept["size"]), root, str(kept["note"]), model, frozenset(), recovered, {k.what: k for k in keys})
+
+
+def newest_keys(terms: Terms, entries: Iterable[bytes]) -> dict[int, Rotation]:
+    """The newest change of each key, by what it is, after all were checked.
+
+    Args:
+        terms: Terms of the hub, which name the first keys.
+        entries: Entries of its log, in their order; those about the log's key are all there.
+
+    Raises:
+        UnprovenError: One does not follow from the ones before it, or is not signed by those who may change the key.
+    """
+    found: dict[int, Rotation] = {}
+    for entry in entries:
+        if entry[0] != ROTATION:
+            continue
+        try:
+            one = Rotation.parse(entry)
+        except ValueError as error:
+            raise UnprovenError("the log has an entry about a key that cannot be read") from error
+        before = found.get(one.what)
+        signers = [one.old, *([bytes.fromhex(terms.operator)] if terms.operator else [])] if one.what == LOG_KEY else []
+        said = statement(terms.hub, entry[:74])
+        follows = one.when > (0 if before is None else before.when) and len(one.signatures) == len(signers)
+        if one.what == LOG_KEY:
+            follows &= one.old == newest_log_key(terms, found).public
+        if not follows or not all(map(verify, signers, one.signatures, [said] * len(signers))):
+            raise UnprovenError("the log has a change of a key that those who had to did not sign")
+        found[one.what] = one
+    return found
+
+
+def newest_log_key(terms: Terms, keys: dict[int, Rotation]) -> Key:
+    """The key that signs the heads of a hub's log, after these changes of keys."""
+    public = keys[LOG_KEY].new if LOG_KEY in keys else bytes.fromhex(terms.log)
+    return Key(origin_of(terms.hub), LOG, public)
 
 
 @dataclass(frozen=True)
@@ -151,8 +202,8 @@ class Answer:
         entries: Entries of the tail: a byte for the kind, then the data.
         proof: Proof that the log only grew since an earlier size; or, from size 0, that the terms are its first entry.
         terms: The log's first entry; empty if it was not asked for.
-        recovery: Number of the newest entry that says that the log was put back, the entry, and the proof that it is in
-            the log; None: there is none.
+        notices: Entries that every answer proves, in their order: that which says last that the log was put back, all
+            changes of the log's key, the last ones of others. For each its number, the entry, and the proof.
     """
 
     checkpoint: Checkpoint
@@ -161,7 +212,7 @@ class Answer:
     proof: tuple[bytes, ...] = ()
     terms: bytes = b""
     note: str = field(default="", repr=False)
-    recovery: tuple[int, bytes, tuple[bytes, ...]] | None = None
+    notices: tuple[tuple[int, bytes, tuple[bytes, ...]], ...] = ()
 
     @classmethod
     def parse(cls, body: bytes) -> Answer:
@@ -180,11 +231,12 @@ class Answer:
             proof = _bytes_in(given.get("proof", []), _HASHES)
             if any(len(one) != 32 for one in (*frontier, *proof)) or not all(entries):
                 raise ValueError("a hash of another length, or an entry without a kind")
-            back, recovery = given.get("recovery"), None
-            if back is not None:
-                recovery = (int(back["number"]), decode_base64(back["entry"]), _bytes_in(back["proof"], _HASHES))
+            notices = tuple(
+                (int(one["number"]), decode_base64(one["entry"]), _bytes_in(one["proof"], _HASHES))
+                for one in given.get("notices", [])[: _HASHES + 1]
+            )
             first = decode_base64(given.get("terms", ""))
-            return cls(Checkpoint.parse(note), frontier, entries, proof, first, note, recovery)
+            return cls(Checkpoint.parse(note), frontier, entries, proof, first, note, notices)
         except (WireError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UnprovenError(f"what it says about its log cannot be read ({type(error).__name__})") from error
 
@@ -210,10 +262,17 @@ class Answer:
             TooShortError: It is to be asked for with a proof from an earlier size.
             UnprovenError: Something is wrong.
         """
-        here = self.checkpoint
-        key = log_key(terms.hub, terms.log)
+        here, now = self.checkpoint, time.time() if now is None else now
+        recovered, keys = self._check_notices(terms)
+        went_back = seen is not None and recovered > seen.recovered
+        if recovered > max(now + AHEAD, 0 if seen is None else seen.recovered):
+            raise UnprovenError("the log says that it was put back at a time that is more than a day ahead")
+        # Only an operator can have devices go back to a key from before: a backup may be older than a change of keys.
+        if seen is not None and not (went_back and terms.operator):
+            self._check_pinned(seen, went_back, keys)
+        key = newest_log_key(terms, keys)
         if here.origin != key.name or not here.is_signed_by(key):
-            raise UnprovenError("the log's head is not signed by the key of the terms")
+            raise UnprovenError("the log's head is not signed by the key of the terms, or the one that took its place")
         models = [entry[1:] for entry in self.entries if entry[0] == MODEL]
         if not models:
             raise UnprovenError("the log's tail has no model")
@@ -228,10 +287,6 @@ class Answer:
                 tree.append(leaf_hash(entry))
         if tree.root() != here.root:
             raise UnprovenError("the log's tail does not have the hash of its head")
-        recovered, now = self._time_put_back(), time.time() if now is None else now
-        went_back = seen is not None and recovered > seen.recovered
-        if recovered > max(now + AHEAD, 0 if seen is None else seen.recovered):
-            raise UnprovenError("the log says that it was put back at a time that is more than a day ahead")
         if seen is None or went_back:
             if went_back and before and not self.terms:
                 raise TooShortError("the log was put back, and nothing proves what its first entry is", 0)
@@ -244,18 +299,33 @@ class Answer:
         if (others := index_numbered(self.entries)) is None:
             raise UnprovenError("the log's tail has two keys or two draws of one epoch, or what is none")
         recovered = max(recovered, 0 if seen is None else seen.recovered)
-        return Head(here.size, here.root, self.note, models[-1], frozenset(others.values()), recovered)
+        return Head(here.size, here.root, self.note, models[-1], frozenset(others.values()), recovered, keys)
 
-    def _time_put_back(self) -> int:
-        """Time at which the log was last put back, in seconds since 1970; 0: never."""
-        if self.recovery is None:
-            return 0
-        (number, entry, proof), here = self.recovery, self.checkpoint
-        if len(entry) != 9 or entry[0] != RECOVERY:
-            raise UnprovenError("what should say that the log was put back says something else")
-        if not verify_inclusion(leaf_hash(entry), number, here.size, here.root, proof):
-            raise UnprovenError("nothing proves that the log says that it was put back")
-        return int.from_bytes(entry[1:], "big")
+    def _check_notices(self, terms: Terms) -> tuple[int, dict[int, Rotation]]:
+        """Time at which the log was last put back, in seconds since 1970 (0: never), and the newest changes of keys."""
+        here, recovered = self.checkpoint, 0
+        for number, entry, proof in self.notices:
+            if not entry or not verify_inclusion(leaf_hash(entry), number, here.size, here.root, proof):
+                raise UnprovenError("nothing proves that the log has an entry that its hub says it has")
+            if entry[0] == RECOVERY:
+                signed = 64 if terms.operator else 0
+                if len(entry) != 9 + signed:
+                    raise UnprovenError("what should say that the log was put back says something else")
+                said = statement(terms.hub, entry[:9])
+                if signed and not verify(bytes.fromhex(terms.operator), entry[9:], said):
+                    raise UnprovenError("that the log was put back is not signed by its operator")
+                recovered = int.from_bytes(entry[1:9], "big")
+        return recovered, newest_keys(terms, [entry for _, entry, _ in sorted(self.notices)])
+
+    def _check_pinned(self, seen: Head, went_back: bool, keys: dict[int, Rotation]) -> None:
+        """No key is there again that another has taken the place of."""
+        for what, one in seen.keys.items():
+            if what == LOG_KEY:
+                there = any(entry == one.entry() for _, entry, _ in self.notices)
+            else:
+                there = went_back or (what in keys and keys[what].when >= one.when)
+            if not there:
+                raise UnprovenError("an answer with a key that another took the place of, as this device saw")
 
     def _check_terms(self, terms: Terms, before: int) -> None:
         first = self.terms if before else self.entries[0]

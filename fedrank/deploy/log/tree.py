@@ -15,14 +15,16 @@ kind 4    the reports of the round before an epoch, before a model is made of th
 kind 5    the draws of an epoch: the epoch (4 bytes, big-endian), its beacon (32 bytes), how many tokens were sold
           (4 bytes, big-endian)
 kind 6    the log was put back from a backup, and goes on from here: when, in seconds since 1970 (8 bytes,
-          big-endian)
+          big-endian); where the terms name an operator, its signature (64 bytes)
+kind 7    a key takes the place of another, see :class:`Rotation`
 ========  =====================================================================================================
 
 Each model's round is above that of the model before it. Otherwise a hub could show one device a model under a head that
 it shows to no other, append another model of the same round for all others, and every later head would hold for both.
 
 Before an entry of kind 6 there may have been other entries than those that follow it, and devices may have seen them:
-it says so to all of them. What is numbered by an epoch begins anew after it.
+it says so to all of them. What is numbered by an epoch begins anew after it; after the issuer's key was changed (kind
+7), offers do.
 
 Entries of kind 2 with 32 or 64 bytes of data are of logs that began before entries said the round. They prove no model,
 and none of them comes after one that says it.
@@ -32,6 +34,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 #: Hash of the tree without leaves.
 EMPTY = hashlib.sha256(b"").digest()
@@ -206,7 +209,7 @@ def _over(node: Node, start: int, end: int) -> bytes:
 
 
 #: Kinds of entries. Others may come, and are not looked at.
-TERMS, MODEL, OFFER, REPORTS, BEACON, RECOVERY = 1, 2, 3, 4, 5, 6
+TERMS, MODEL, OFFER, REPORTS, BEACON, RECOVERY, ROTATION = 1, 2, 3, 4, 5, 6, 7
 #: Bytes of the entries of these kinds, of which there is one for each number.
 NUMBERED = {OFFER: 1 + 4 + 32, REPORTS: 1 + 4 + 32, BEACON: 1 + 4 + 32 + 4}
 
@@ -264,16 +267,63 @@ def recovery_entry(when: int) -> bytes:
     return bytes([RECOVERY]) + when.to_bytes(8, "big")
 
 
+#: Keys that change by an entry: the log's, the gateway's, the issuer's.
+LOG_KEY, GATEWAY_KEY, ISSUER_KEY = 1, 2, 3
+#: Bytes of a signature.
+_SIGNATURE = 64
+
+
+class Rotation(NamedTuple):
+    """A key that takes the place of another, as an entry says it: a byte for the kind, the other fields in this order.
+
+    Attributes:
+        what: :data:`LOG_KEY`, :data:`GATEWAY_KEY` or :data:`ISSUER_KEY`, a byte.
+        when: In seconds since 1970, above that of the change of this key before it; 8 bytes, big-endian.
+        old: Public key that is replaced, 32 bytes; of an issuer's key its identifier (RFC 9578).
+        new: The same of the one that takes its place.
+        signatures: Of the log's key: that of the old key and, where the terms name an operator, of the operator, about
+            :func:`statement`. Of other keys none: that of the head is enough.
+    """
+
+    what: int
+    when: int
+    old: bytes
+    new: bytes
+    signatures: tuple[bytes, ...] = ()
+
+    def entry(self) -> bytes:
+        """The entry."""
+        begin = bytes([ROTATION, self.what]) + self.when.to_bytes(8, "big")
+        return begin + self.old + self.new + b"".join(self.signatures)
+
+    @classmethod
+    def parse(cls, entry: bytes) -> Rotation:
+        """The inverse of :meth:`entry`; a ValueError where it is none."""
+        rest = entry[74:]
+        signatures = tuple(rest[at : at + _SIGNATURE] for at in range(0, len(rest), _SIGNATURE))
+        if entry[:1] != bytes([ROTATION]) or len(entry) < 74 or len(rest) % _SIGNATURE:
+            raise ValueError("not an entry about a key")
+        return cls(entry[1], int.from_bytes(entry[2:10], "big"), entry[10:42], entry[42:74], signatures)
+
+
+def statement(hub: str, entry: bytes) -> bytes:
+    """The bytes that are signed about an entry (without its signatures) of a hub's log."""
+    return f"fedrank/{hub}\n".encode() + entry
+
+
 def index_numbered(entries: Iterable[bytes]) -> dict[bytes, bytes] | None:
     """Entries of the kinds in :data:`NUMBERED`, by kind and number (5 bytes); None where two of one contradict.
 
-    After a recovery there may be others of the same numbers, which take the place of those before it.
+    After a recovery there may be others of the same numbers, which take the place of those before it; other offers may
+    follow a change of the issuer's key.
     """
     found: dict[bytes, bytes] = {}
     since: dict[bytes, bytes] = {}
     for entry in entries:
         if entry[0] == RECOVERY:
             since = {}
+        if entry[:2] == bytes([ROTATION, ISSUER_KEY]):
+            since = {name: one for name, one in since.items() if one[0] != OFFER}
         if entry[0] in NUMBERED:
             if len(entry) != NUMBERED[entry[0]] or since.setdefault(entry[:5], entry) != entry:
                 return None

@@ -11,6 +11,7 @@ A witness that only compares heads sees that a log grows, and not what with. One
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import secrets
 import sqlite3
@@ -27,9 +28,29 @@ from fedrank.deploy.http.app import HttpApp, RequestCounts
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.http.routes import NO_SNIFF, NO_STORE, HttpRequest, HttpResponse, Route
-from fedrank.deploy.log.note import LARGEST, LOG, WITNESS, Checkpoint, Key, Signer, decode_base64, new_private_key
+from fedrank.deploy.log.note import (
+    LARGEST,
+    LOG,
+    WITNESS,
+    Checkpoint,
+    Key,
+    Signer,
+    decode_base64,
+    new_private_key,
+    verify,
+)
 from fedrank.deploy.log.proof import Answer, UnprovenError
-from fedrank.deploy.log.tree import EMPTY, Grown, leaf_hash, newest_round, verify_consistency, wrong_models
+from fedrank.deploy.log.tree import (
+    EMPTY,
+    LOG_KEY,
+    Grown,
+    Rotation,
+    leaf_hash,
+    newest_round,
+    statement,
+    verify_consistency,
+    wrong_models,
+)
 from fedrank.engine.checkpoint import write_atomically
 
 #: Largest page of entries in bytes, and most pages that are read at once.
@@ -45,21 +66,24 @@ class Reading:
         frontier: Hashes of the tree over them.
         round: Round of the newest model among them; None: there was none that said one.
         wrong: What was wrong with its models; empty: nothing.
+        key: The key that signs the log, after what was read; None: not known from that.
     """
 
     size: int = 0
     frontier: tuple[bytes, ...] = ()
     round: int | None = None
     wrong: str = ""
+    key: Key | None = None
 
 
-def read_on(hub: HttpClient, head: Checkpoint, before: Reading) -> Reading:
+def read_on(hub: HttpClient, head: Checkpoint, before: Reading, key: Key) -> Reading:
     """Read the entries of a log up to a head.
 
     Args:
         hub: Shows the log.
         head: A head of it, signed by it.
         before: How far it was read before.
+        key: The key that signs it; entries may name others that take its place.
 
     Raises:
         UnprovenError: The hub does not show the entries that this head is of.
@@ -76,9 +100,22 @@ def read_on(hub: HttpClient, head: Checkpoint, before: Reading) -> Reading:
         wrong, last = wrong or wrong_models(entries, last), newest_round(entries, last)
         for entry in entries:
             tree.append(leaf_hash(entry))
+            key = _key_after(entry, key)
     if tree.size != head.size or tree.root() != head.root:
         raise UnprovenError(f"its hub shows {tree.size} entries, and they are not those of its head of {head.size}")
-    return Reading(tree.size, tree.frontier, last, wrong)
+    return Reading(tree.size, tree.frontier, last, wrong, key)
+
+
+def _key_after(entry: bytes, key: Key) -> Key:
+    """The key that signs a log after an entry, which may name another; the key before it has to sign that."""
+    try:
+        one = Rotation.parse(entry)
+        said = statement(key.name.removeprefix("fedrank/"), entry[:74])
+        if one.what == LOG_KEY and one.old == key.public and verify(one.old, one.signatures[0], said):
+            return dataclasses.replace(key, public=one.new)
+    except (ValueError, IndexError):
+        pass  # it is about something else
+    return key
 
 
 #: Most hashes in a request; most pairs of heads of one log that are kept as evidence.
@@ -107,8 +144,15 @@ CREATE TABLE reading (                          -- how far the entries of a log 
     wrong    TEXT NOT NULL                      -- what is wrong with its models; empty: nothing
 ) STRICT
 """
+_3_HEADS_BEFORE = """
+CREATE TABLE past (                             -- of logs that were put back from a backup
+    origin  TEXT NOT NULL,
+    note    TEXT NOT NULL,                      -- the last head from before
+    next    TEXT                                -- the first one after it; NULL: not yet
+) STRICT
+"""
 #: SQL that leads from each version of the tables to the next.
-STEPS = (_1_HEADS_EVIDENCE, _2_READINGS)
+STEPS = (_1_HEADS_EVIDENCE, _2_READINGS, _3_HEADS_BEFORE)
 
 
 class WitnessFolder(ServedFolder):
@@ -183,7 +227,7 @@ class Witness:
     """
 
     def __init__(self, home: WitnessFolder):
-        self._signer = home.signer()
+        self._home, self._signer = home, home.signer()
         self.key = self._signer.key
         self.keys = {key.name: key for key in (Key.parse(one, LOG) for one in home.logs())}
         self._lock = threading.Lock()
@@ -228,6 +272,7 @@ class Witness:
         if (proof and not size) or (size and not verify_consistency(size, root, here.size, here.root, proof)):
             return Said(422, "the proof does not show that the log only grew\n")
         line = self._signer.line(here, int(time.time()))
+        self._db.execute("UPDATE past SET next = ? WHERE origin = ? AND next IS NULL", (log_note + line, here.origin))
         self._db.execute(
             "INSERT OR REPLACE INTO head VALUES (?, ?, ?, ?)", (here.origin, here.size, here.root, log_note + line)
         )
@@ -250,6 +295,8 @@ class Witness:
             raise ConfigError(f"{log}: this log is not watched; name it with --logs first.")
         with self._lock, transaction(self._db):
             row = self._db.execute("SELECT note FROM head WHERE origin = ?", (key.name,)).fetchone()
+            if row:
+                self._db.execute("INSERT INTO past VALUES (?, ?, NULL)", (key.name, row[0]))
             for table in ("head", "reading"):
                 self._db.execute(f"DELETE FROM {table} WHERE origin = ?", (key.name,))
         return row[0] if row else ""
@@ -264,6 +311,11 @@ class Witness:
         with self._lock:
             return self._db.execute("SELECT origin, one, other FROM evidence ORDER BY found").fetchall()
 
+    def put_back(self) -> list[tuple[str, str, str]]:
+        """Name of a log that was put back from a backup, the last head from before, and the first one after it."""
+        with self._lock:
+            return self._db.execute("SELECT origin, note, next FROM past WHERE next IS NOT NULL").fetchall()
+
     def reading(self, origin: str) -> Reading:
         """Position up to which the entries of a log were read."""
         with self._lock:
@@ -276,7 +328,13 @@ class Witness:
         return Reading(row[0], hashes, row[2], row[3])
 
     def has_read(self, origin: str, found: Reading) -> None:
-        """Keep how far a log was read. Where its models are wrong, no head of it is cosigned any more."""
+        """Keep how far a log was read. Where its models are wrong, no head of it is cosigned any more.
+
+        Where another key took the place of the one that signed it, heads need the signature of the new one from now on.
+        """
+        if found.key is not None and found.key != self.keys[origin]:
+            self._home.prepare(None, [str(found.key)])
+            self.keys[origin] = found.key
         row = (origin, found.size, b"".join(found.frontier), found.round, found.wrong)
         with self._lock, transaction(self._db):
             self._db.execute("INSERT OR REPLACE INTO reading VALUES (?, ?, ?, ?, ?)", row)
@@ -340,9 +398,13 @@ def _request_in(body: bytes) -> tuple[int, list[bytes], Checkpoint]:
 
 
 def as_json(witness: Witness) -> str:
-    """Public state of a witness as JSON: its key, the newest heads, evidence."""
-    evidence = [{"log": origin, "heads": [one, other]} for origin, one, other in witness.evidence()]
-    return json.dumps({"witness": str(witness.key), "heads": witness.heads(), "evidence": evidence})
+    """Public state of a witness as JSON: its key, the newest heads, evidence, heads around logs that were put back."""
+    evidence, put_back = (
+        [{"log": origin, "heads": [one, other]} for origin, one, other in pairs]
+        for pairs in (witness.evidence(), witness.put_back())
+    )
+    said = {"witness": str(witness.key), "heads": witness.heads(), "evidence": evidence, "put_back": put_back}
+    return json.dumps(said)
 
 
 #: Largest request in bytes: a head, and 63 hashes.

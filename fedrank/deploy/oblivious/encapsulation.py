@@ -159,17 +159,22 @@ class Gateway:
     later, or after a restart, is answered: to whoever made it, since no one else can read the answer.
 
     Args:
-        private: X25519 private key, 32 bytes.
+        private: X25519 private keys, 32 bytes each, the newest first: while one takes another's place, both are tried.
         clock: Seconds of a clock that does not go back.
 
     Attributes:
-        public: Its public key, 32 bytes.
+        public: The newest public key, 32 bytes.
     """
 
-    def __init__(self, private: bytes, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, *private: bytes, clock: Callable[[], float] = time.monotonic):
         self._seen = _Seen(clock)
-        self._key = X25519PrivateKey.from_private_bytes(private)
-        self.public = public_key_of(private)
+        self.use(*private)
+
+    def use(self, *private: bytes) -> None:
+        """Open requests for these keys from now on, and no others; may be called while another thread opens some."""
+        made = [X25519PrivateKey.from_private_bytes(one) for one in private]
+        self._keys = [(key, key.public_key().public_bytes_raw()) for key in made]
+        self.public = self._keys[0][1]
 
     def open(self, request: bytes) -> Decapsulated:
         """The request in an encapsulated one.
@@ -183,15 +188,16 @@ class Gateway:
             raise WireError("this is no encapsulated request for this gateway (RFC 9458, Section 4.3).")
         if sender in self._seen:
             raise ReplayedError("an encapsulated request was sent twice.")
-        try:
-            keys = _keys(self._key, sender, sender + self.public)
-        except ValueError as error:  # no key, or one that gives zeros (RFC 9180, Section 7.1.4)
-            raise WireError("an encapsulated request cannot be opened.") from error
-        opened = _open(keys.aead, keys.nonce, sealed)
-        if opened is None:
-            raise WireError("an encapsulated request cannot be opened.")
-        self._seen.add(sender)
-        return Decapsulated(opened, sender, keys)
+        for key, public in self._keys:
+            try:
+                keys = _keys(key, sender, sender + public)
+            except ValueError as error:  # no key, or one that gives zeros (RFC 9180, Section 7.1.4)
+                raise WireError("an encapsulated request cannot be opened.") from error
+            opened = _open(keys.aead, keys.nonce, sealed)
+            if opened is not None:
+                self._seen.add(sender)
+                return Decapsulated(opened, sender, keys)
+        raise WireError("an encapsulated request cannot be opened.")
 
 
 def new_private_key() -> bytes:

@@ -351,6 +351,10 @@ class Wallet:
         )
         return ""
 
+    def forget_key(self, hub: str, key: bytes) -> None:
+        """Delete a hub's tokens that are signed with a key, given by its identifier: another took its place."""
+        self._outbox.execute("DELETE FROM epoch_token WHERE hub = ? AND substr(content, 67, 32) = ?", (hub, key))
+
     def forget(self, hub: str, before: int) -> None:
         """Delete a hub's tokens of epochs before this one."""
         self._outbox.execute("DELETE FROM epoch_token WHERE hub = ? AND epoch < ?", (hub, before))

@@ -52,6 +52,8 @@ export interface Head {
   readonly model?: string;
   /** When the log was last put back from a backup, in seconds since 1970; 0 or none: never. */
   readonly recovered?: number;
+  /** The newest change of each key, by what it is: the log's entry, hexadecimal. */
+  readonly keys?: Record<string, string>;
 }
 
 /** A token of an epoch; what was asked for is gone when it was bought, and when it cannot be. */

@@ -5,6 +5,7 @@
 import type { HubClient, Refusal } from "./connection.js";
 import type { Head } from "./kept.js";
 import type { Memory } from "./memory.js";
+import { type Bytes, concat, text as utf8, unhex } from "./oblivious/bytes.js";
 import type { changes, Terms, termsOf } from "./terms.js";
 import type { Trust } from "./trust.js";
 
@@ -24,7 +25,6 @@ export class Unproven extends Error {
   }
 }
 
-type Bytes = Uint8Array<ArrayBuffer>;
 const DAY = 86_400;
 /** Largest answer about a log, in bytes. */
 const LOG = 65_536;
@@ -37,10 +37,12 @@ const says = ({ length }: Bytes): boolean => length === 37 || length === 69;
 const NUMBERED: Record<number, number> = { 3: 37, 4: 37, 5: 41 };
 /** The round in an entry about a model, or the epoch in one about tokens. */
 const numberIn = (entry: Bytes): number => new DataView(entry.buffer).getUint32(1);
+/** The time in an entry that says that the log was put back, or in one about a key, in seconds since 1970. */
+const timeIn = (entry: Bytes): number => Number(new DataView(entry.buffer).getBigUint64(entry[0] === 6 ? 1 : 2));
+/** The key that takes the place of another, by an entry (10.11); the one before it stands in front of it. */
+const keyIn = (entry: Bytes): Bytes => entry.slice(42, 74);
 
-const utf8 = (text: string): Bytes => new TextEncoder().encode(text);
 const hex = (bytes: Bytes): string => [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-const unhex = (text: string): Bytes => Uint8Array.from(text.match(/../g) ?? [], (pair) => parseInt(pair, 16));
 
 /** Bytes from base64 in its one canonical form. */
 function bytesOf(text: unknown): Bytes {
@@ -50,7 +52,7 @@ function bytesOf(text: unknown): Bytes {
 }
 
 async function sha(...parts: (Bytes | number[])[]): Promise<Bytes> {
-  return new Uint8Array(await crypto.subtle.digest("SHA-256", Uint8Array.from(parts.flatMap((part) => [...part]))));
+  return new Uint8Array(await crypto.subtle.digest("SHA-256", concat(...parts.map((part) => Uint8Array.from(part)))));
 }
 
 export const leafHash = (entry: Bytes) => sha([0], entry);
@@ -115,10 +117,10 @@ async function idOf(name: string, kind: number, key: Bytes): Promise<string> {
   return hex((await sha(utf8(`${name}\n`), [kind], key)).slice(0, 4));
 }
 
-async function verified(key: Bytes, signature: Bytes, text: string): Promise<boolean> {
+async function verified(key: Bytes, signature: Bytes, ...message: Bytes[]): Promise<boolean> {
   try {
     const made = await crypto.subtle.importKey("raw", key, "Ed25519", false, ["verify"]);
-    return await crypto.subtle.verify("Ed25519", made, signature, utf8(text));
+    return await crypto.subtle.verify("Ed25519", made, signature, concat(...message));
   } catch (error) {
     if ((error as Error).name === "NotSupportedError") throw new Unproven("this browser verifies no Ed25519 signatures");
     return false;
@@ -141,7 +143,7 @@ async function verified(key: Bytes, signature: Bytes, text: string): Promise<boo
  */
 export async function check(
   given: Record<string, unknown>,
-  { hub, log }: Terms,
+  { hub, log, operator }: Terms,
   agreed: (logged: unknown) => boolean,
   seen: Head | null,
   trust: Trust,
@@ -168,14 +170,14 @@ export async function check(
   const [origin, digits, coded, ...more] = text.split("\n");
   const size = Number(digits);
   const lines = note.slice(cut + 1).split("\n");
-  const key: Key = { name: `fedrank/${hub}`, bytes: unhex(log) };
+  const name = `fedrank/${hub}`;
   const root = hex(bytesOf(coded));
   if (
     note.length > 16_384 ||
     lines.pop() !== "" ||
     lines.length > 64 ||
     more.slice(0, -1).includes("") ||
-    origin !== key.name ||
+    origin !== name ||
     !Number.isSafeInteger(size) ||
     String(size) !== digits
   ) {
@@ -190,24 +192,48 @@ export async function check(
     const id = await idOf(name, kind, bytes);
     return signatures.filter((one) => one.name === name && hex(one.raw.slice(0, 4)) === id).map(({ raw }) => raw.slice(4));
   };
-  const own = await by(key, 1);
-  let right = own.length > 0;
-  for (const raw of own) right &&= await verified(key.bytes, raw, text);
-  if (!right) throw new Unproven("the log's head is not signed by the key of the terms");
-  // A log that was put back from a backup says so.
-  const back = given.recovery as { number: number; entry: unknown; proof: unknown[] } | undefined;
+  // A log that was put back from a backup says so, and so does one whose keys changed.
   let recovered = 0;
-  if (back) {
-    const said = bytesOf(back.entry);
-    const path = back.proof.map(bytesOf);
-    const right = said.length === 9 && said[0] === 6 && Number.isSafeInteger(back.number) && back.number >= 0;
-    if (!right || !(await included(await leafHash(said), back.number, size, root, path))) {
-      throw new Unproven("nothing proves that the log was put back");
+  let bytes = unhex(log);
+  let right = true;
+  const said: string[] = [];
+  const keys: Record<number, string> = {};
+  for (const one of (given.notices ?? []) as { number: number; entry: unknown; proof: unknown[] }[]) {
+    const { number } = one;
+    const entry = bytesOf(one.entry);
+    const [kind, what] = entry;
+    const length = kind === 6 ? 9 : 74;
+    const signers = kind === 6 ? [] : what === 1 ? [bytes] : [];
+    if (operator && (kind === 6 || what === 1)) signers.push(unhex(operator));
+    right &&= (kind === 6 || kind === 7) && entry.length === length + 64 * signers.length && number >= 0;
+    right &&= await included(await leafHash(entry), number, size, root, one.proof.map(bytesOf));
+    for (let i = 0; right && i < signers.length; i++) {
+      const signature = entry.slice(length + 64 * i).slice(0, 64);
+      right = await verified(signers[i], signature, utf8(`${name}\n`), entry.slice(0, length));
     }
-    recovered = Number(new DataView(said.buffer).getBigUint64(1));
+    if (!right) throw new Unproven("nothing proves what the log says of its keys, or that it was put back");
+    said.push(hex(entry));
+    if (kind === 6) recovered = timeIn(entry);
+    else {
+      right = timeIn(entry) > (keys[what] ? timeIn(unhex(keys[what])) : 0);
+      if (what === 1) {
+        right &&= hex(entry.slice(10, 42)) === hex(bytes);
+        bytes = keyIn(entry);
+      }
+      keys[what] = hex(entry);
+    }
   }
   const wentBack = recovered > (seen?.recovered ?? 0);
   if (wentBack && recovered > now + DAY) throw new Unproven("the log was put back at a time more than a day ahead");
+  // No key is there again that another took the place of; only an operator can have a log go back behind that.
+  const kept = (!(wentBack && operator) && seen?.keys) || {};
+  for (const what in kept) {
+    const pinned = kept[what];
+    right &&= what === "1" ? said.includes(pinned) : wentBack || (keys[+what] ?? "") >= pinned;
+  }
+  const own = await by({ name, bytes }, 1);
+  for (const raw of own) right &&= await verified(bytes, raw, utf8(text));
+  if (!right || !own.length) throw new Unproven("the log's head is not signed by the key of the terms or its successor");
   // The tree.
   let at = size - entries.length;
   if (at < 0 || [...at.toString(2)].filter((bit) => bit === "1").length !== frontier.length) {
@@ -258,7 +284,7 @@ export async function check(
       if (raw.length !== 72) continue;
       const time = new DataView(raw.buffer, raw.byteOffset).getBigUint64(0);
       const recent = time >= now - DAY && time <= now + DAY;
-      if (recent && (await verified(witness.bytes, raw.slice(8), `cosignature/v1\ntime ${time}\n${text}`))) {
+      if (recent && (await verified(witness.bytes, raw.slice(8), utf8(`cosignature/v1\ntime ${time}\n${text}`)))) {
         count++;
         break;
       }
@@ -272,7 +298,9 @@ export async function check(
   const numbered = new Map<string, string>();
   let since = new Map<string, string>();
   for (const one of entries) {
-    if (one[0] === 6) since = new Map(); // what comes after the log was put back takes the place of what was before
+    // What comes after the log was put back takes the place of what was before, and offers do after the issuer's key.
+    if (one[0] === 6) since = new Map();
+    if (one[0] === 7 && one[1] === 3) for (const name of since.keys()) if (name < "04") since.delete(name);
     const size = NUMBERED[one[0]];
     if (!size) continue;
     const [name, data] = [hex(one.slice(0, 5)), hex(one)];
@@ -285,8 +313,14 @@ export async function check(
   if (entry && numbered.get(hex(entry.slice(0, 5))) !== hex(entry)) {
     throw new Unproven(`the log does not say that of the tokens of epoch ${numberIn(entry)}`);
   }
-  return { size, root, note, model: data, recovered: Math.max(recovered, seen?.recovered ?? 0) };
+  return { size, root, note, model: data, recovered: Math.max(recovered, seen?.recovered ?? 0), keys };
 }
+
+/** The gateway's key, and the one before it, if it had one (10.11). */
+export const gatewayKeys = (terms: Terms, head?: Head): Bytes[] => {
+  const entry = head?.keys?.[2] && unhex(head.keys[2]);
+  return entry ? [keyIn(entry), entry.slice(10, 42)] : [unhex(terms.gateway)];
+};
 
 /** What a device has that asks about its hub's log. */
 export interface Asking {
@@ -335,12 +369,19 @@ export async function objection(
         const [now, before] = [head.recovered ?? 0, heads[name]?.recovered ?? 0];
         // Another page may have seen a newer one.
         if (now > before || (now === before && !((heads[name]?.size ?? 0) > head.size))) heads[name] = head;
+        // Tokens of an issuer's key that another took the place of are void.
+        const old = head.keys?.[3]?.slice(20, 84);
+        const tokens = kept.purse?.tokens ?? {};
+        for (const one in tokens) {
+          const content = tokens[one].token ?? tokens[one].asked?.content;
+          if (one.startsWith(name) && content && hex(content.slice(66, 98)) === old) delete tokens[one];
+        }
         if (!seen || now <= (seen.recovered ?? 0)) return;
         // The hub was put back from a backup: both heads are kept, and its tokens are void.
         const found = ((kept.putBack ??= {})[name] ??= []);
         if (!found.some(([when]) => when === now)) found.push([now, seen.note, head.note]);
         if (found.length > PUT_BACK) found.splice(1, 1); // the oldest and the newest stay
-        for (const one in kept.purse?.tokens) if (one.startsWith(name)) delete kept.purse!.tokens[one];
+        for (const one in tokens) if (one.startsWith(name)) delete tokens[one];
         memory.complain(`the hub was put back from a backup, and says so in its log (at ${now})`);
       });
       return "";

@@ -3,6 +3,7 @@
  */
 
 import { bounded } from "./bounded.js";
+import type { Refusal } from "./connection.js";
 import { decodeResponse, encodeRequest } from "./oblivious/binary_http.js";
 import { type Bytes, equal, text, unhex } from "./oblivious/bytes.js";
 import { encapsulate, gatewayKeyIn } from "./oblivious/encapsulation.js";
@@ -15,6 +16,8 @@ const STATEMENT = 16_384;
 /** Bytes of every other request, and what an answer has beside its body at most, padding included. */
 const REQUEST = 1024;
 const AROUND = 32_768;
+
+const OTHER = "the relay passes requests on to another gateway than that of the hub's terms";
 
 /** What a relay says of itself: the gateway's key, and the fewest reports that it passes on together. */
 export interface Told {
@@ -44,16 +47,36 @@ async function told(hub: Relayed): Promise<Told> {
 
 const QUIET = { redirect: "error", credentials: "omit", cache: "no-store", referrerPolicy: "no-referrer" } as const;
 
-/** Why a relay is not used under these terms; empty if it is, with the gateway of the terms. */
-export async function objection(hub: Relayed, terms: Terms): Promise<string> {
+/**
+ * Why a relay is not used under these terms; empty if it is, with the gateway's newest key.
+ *
+ * @param keys The gateway's key, and the one before it.
+ * @param log Why nothing proves what the log says of its keys; it is asked through the key that the relay names.
+ */
+export async function objection(
+  hub: Relayed,
+  terms: Terms,
+  keys: () => Promise<Bytes[]>,
+  log: () => Promise<string | Refusal>,
+): Promise<string | Refusal> {
   if (!terms.batch) return "the hub's terms know of no relay; leave relay out, or ask the hub's operator";
   const { key, batch } = await told(hub);
-  const gateway = unhex(terms.gateway);
-  const few = `the relay passes on ${batch} reports together, the hub's terms promise ${terms.batch}`;
-  const other = "the relay passes requests on to another gateway than that of the hub's terms";
-  const why = equal(key, gateway) ? (batch < terms.batch ? few : "") : other;
+  const known = async () => {
+    const all = await keys();
+    [hub.gateway] = all;
+    return all.some((one) => equal(one, key));
+  };
+  let why: string | Refusal = "";
+  if (!(await known())) {
+    try {
+      hub.gateway = key; // for the log alone, which says whether it is the new one
+      why = terms.log ? await log() : OTHER;
+    } finally {
+      if (!(await known())) why ||= OTHER;
+    }
+  }
+  if (batch < terms.batch) why ||= `the relay passes on ${batch} reports together, the hub's terms promise ${terms.batch}`;
   if (why) hub.told = undefined; // its operator may set it right: it is asked again
-  else hub.gateway = gateway;
   return why;
 }
 

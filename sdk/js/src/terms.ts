@@ -44,11 +44,13 @@ export interface Terms {
   readonly gateway: string;
   /** Public key of the hub's log, hexadecimal; empty: it has none. */
   readonly log: string;
+  /** Public key of whom the hub belongs to: without it the log is not put back and its key not changed; or empty. */
+  readonly operator: string;
 }
 
 /** Names of terms by their type. */
 const TYPES: Record<string, string> = {
-  string: "protocol hub ranker reward mechanism gateway log",
+  string: "protocol hub ranker reward mechanism gateway log operator",
   integer: "wire n_features hidden reward_values depth interactions inside outside participations tokens least_sales batch",
   number: "sigma p epsilon clip due checks",
   boolean: "interleaved drawn_seeds",
@@ -58,7 +60,7 @@ const NULLABLE = ["reward_values", "epsilon", "participations"];
 /** What terms mean that are not there; the others have to be. */
 const ABSENT = {
   ...{ inside: 0, outside: 0, clip: 1, interleaved: false, participations: null, due: 1, drawn_seeds: false },
-  ...{ checks: 0, tokens: 0, least_sales: 1, batch: 0, gateway: "", log: "" },
+  ...{ checks: 0, tokens: 0, least_sales: 1, batch: 0, gateway: "", log: "", operator: "" },
 };
 /** Largest model that is taken, in weights: 4 MB. */
 const LARGEST_MODEL = 1_000_000;
@@ -109,6 +111,7 @@ function inRange(t: Terms): boolean {
     /^[0-9a-f]{32}$/.test(t.hub) &&
     KEY.test(gateway) &&
     KEY.test(t.log) &&
+    KEY.test(t.operator) &&
     t.n_features >= 1 &&
     (t.ranker === "linear" ? hidden === 0 : t.ranker === "mlp" && hidden >= 1) &&
     sizeOf(t) <= LARGEST_MODEL &&

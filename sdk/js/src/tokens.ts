@@ -10,6 +10,7 @@
 import type { HubClient, Refusal } from "./connection.js";
 import { type Draw, word } from "./draws.js";
 import type { Kept } from "./kept.js";
+import { gatewayKeys } from "./log.js";
 import type { Memory } from "./memory.js";
 import { type Bytes, concat, equal, fromBase64url, text } from "./oblivious/bytes.js";
 import { type Asked, askFor, contentOf, drawKey, epochChallenge, four, headerOf, sha256, tokenOf } from "./oblivious/tokens.js";
@@ -55,14 +56,14 @@ export class Purse {
 
   /**
    * @param Refused What a request comes to that says nothing.
-   * @param objection Why an entry of the hub's log about tokens is not used; empty if the log has it.
+   * @param objection Why an entry of the hub's log about tokens, or the log, is not used; empty if it is.
    */
   constructor(
     private readonly memory: Memory,
     private readonly hub: HubClient,
     private readonly terms: Terms,
     private readonly Refused: typeof Refusal,
-    private readonly objection: (entry: Bytes) => Promise<string | Refusal>,
+    private readonly objection: (entry?: Bytes) => Promise<string | Refusal>,
   ) {}
 
   /**
@@ -74,8 +75,9 @@ export class Purse {
     const { memory, hub, terms, Refused } = this;
     hub.sized = false;
     try {
-      const why = hub.relay && (await objectionOfRelay(hub, terms));
-      if (why) memory.complain(why);
+      const keys = () => memory.change(({ heads }) => gatewayKeys(terms, heads?.[terms.hub]));
+      const why = hub.relay && (await objectionOfRelay(hub, terms, keys, this.objection));
+      if (why && typeof why === "string") memory.complain(why);
       if (why || !terms.tokens) return why ?? "";
     } catch (error) {
       return new Refused(`relay: no answer (${(error as Error).name})`);
@@ -171,7 +173,8 @@ export class Purse {
   take({ epoch, round, beacon, committed }: Drawing): Promise<string> {
     return this.memory.change((kept) => {
       const one = kept.purse?.tokens[this.#name(epoch)];
-      if (!committed || !one) return `the hub shows another secret of epoch ${epoch} than it committed to`;
+      if (!one) return ""; // the log has just said that its key was changed
+      if (!committed) return `the hub shows another secret of epoch ${epoch} than it committed to`;
       if (one.beacon && !equal(one.beacon, beacon)) return `the hub changed what the tokens of epoch ${epoch} draw by`;
       Object.assign(one, { beacon, round });
       return "";
@@ -201,7 +204,8 @@ export class Purse {
     const lost = tokens[this.#name(now)]?.asked; // the answer was, as the epoch before ended
     if (lost) return lost;
     const next = tokens[this.#name(now + 1)];
-    if (!offer || (next && !next.asked)) return "";
+    // Of another offer than the one that was bought of, the log says whether the issuer's key was changed.
+    if (!offer || (next && !next.asked && equal(next.offer, offer))) return "";
     // At a random moment, so that nothing follows from when.
     return next || pauseBelow(1) < AHEAD ? null : "";
   }

@@ -13,8 +13,6 @@ import { ENROLMENT, FakeHub } from "./fake_hub.mjs";
 const file = new URL("../../../docs/reference/wire-log-vectors.json", import.meta.url);
 const vectors = JSON.parse(readFileSync(file, "utf8"));
 const bytes = (hex) => Uint8Array.from(Buffer.from(hex, "hex"));
-const terms = termsOf(vectors.terms);
-const agreed = (logged) => logged.hub === terms.hub && !Object.keys(changes(terms, termsOf(logged))).length;
 
 test("proofs of the vectors hold, and for nothing else", async () => {
   const { leaves, roots } = vectors.known;
@@ -32,8 +30,10 @@ test("proofs of the vectors hold, and for nothing else", async () => {
   }
 });
 
-for (const { name, answer, seen, quorum, model, best, expect } of vectors.answers) {
+for (const { name, answer, seen, quorum, model, best, expect, terms: more } of vectors.answers) {
   test(`answer: ${name}`, async () => {
+    const terms = termsOf({ ...vectors.terms, ...more });
+    const agreed = (logged) => logged.hub === terms.hub && !Object.keys(changes(terms, termsOf(logged))).length;
     const trust = quorum ? trustOf(vectors.witnesses, quorum) : trustOf();
     const messages = [model, best].filter(Boolean).map(bytes);
     let got;
@@ -62,8 +62,8 @@ test("a log that was put back begins with the terms, and is not of the future", 
     const head = `fedrank/${own.hub}\n3\n${text(sha([1], sha([1], a, b), c))}\n`;
     const id = sha(`fedrank/${own.hub}\n`, [1], raw).subarray(0, 4);
     const checkpoint = `${head}\n— fedrank/${own.hub} ${text(Buffer.concat([id, sign(null, Buffer.from(head), privateKey)]))}\n`;
-    const recovery = { number: 1, entry: text(said), proof: [text(a), text(c)] };
-    return { checkpoint, entries: entries.slice(tail).map(text), frontier: tail ? [text(a)] : [], recovery };
+    const notices = [{ number: 1, entry: text(said), proof: [text(a), text(c)] }];
+    return { checkpoint, entries: entries.slice(tail).map(text), frontier: tail ? [text(a)] : [], notices };
   };
   const seen = { size: 9, root: "00".repeat(32), note: "", model: "", recovered: 0 };
   const now = 1_700_000_000;

@@ -82,16 +82,31 @@ test("a relay is asked again after a refusal", async () => {
   const hub = { relay: "https://relay.example", timeout: 10 };
   const { fetch } = globalThis;
   globalThis.fetch = async () => new Response(JSON.stringify(about));
+  const asked = (gateways = [right], log = async () => "not proven", own = terms) =>
+    objection(hub, own, async () => gateways.map((one) => Uint8Array.from(Buffer.from(one, "hex"))), log);
   try {
-    assert.match(await objection(hub, terms), /another gateway/);
+    assert.match(await asked(), /another gateway/);
+    assert.match(await asked([right], undefined, { ...terms, log: "22".repeat(32) }), /not proven/);
+    assert.equal(hex(hub.gateway), right); // what was named is asked for the log alone
+    const now = [right];
+    const log = async () => {
+      assert.equal(hex(hub.gateway), "11".repeat(32));
+      now.unshift("11".repeat(32)); // it says that this is the new key
+      return "";
+    };
+    assert.equal(await asked(now, log, { ...terms, log: "22".repeat(32) }), "");
+    assert.equal(hex(hub.gateway), "11".repeat(32));
+    hub.told = undefined;
     about.keys = `0029010020${right}000400010001`;
     about.batch = 2;
-    assert.match(await objection(hub, terms), /2 reports/);
+    assert.match(await asked(), /2 reports/);
     about.batch = 3;
-    assert.equal(await objection(hub, terms), "");
+    assert.equal(await asked(), "");
     assert.equal(hex(hub.gateway), right);
     about.batch = 1; // what it said and was right is not asked again
-    assert.equal(await objection(hub, terms), "");
+    assert.equal(await asked(), "");
+    assert.equal(await asked(["33".repeat(32), right]), ""); // a relay that names the one before is a little late
+    assert.equal(hex(hub.gateway), "33".repeat(32));
   } finally {
     globalThis.fetch = fetch;
   }

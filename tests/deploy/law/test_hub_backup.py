@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import json
 import sqlite3
 import stat
@@ -17,9 +18,10 @@ from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.device import State
 from fedrank.deploy.hub.audit import audit_folder
 from fedrank.deploy.hub.folder import HubFolder
+from fedrank.deploy.hub.keys import operator_of
 from fedrank.deploy.log.note import LOG, Checkpoint, Signer, origin_of
 from fedrank.deploy.log.proof import TooShortError, UnprovenError
-from fedrank.deploy.log.tree import RECOVERY, Grown, inclusion_proof, leaf_hash, model_data, recovery_entry
+from fedrank.deploy.log.tree import RECOVERY, Grown, inclusion_proof, leaf_hash, model_data, recovery_entry, statement
 
 X = np.eye(3)
 
@@ -46,7 +48,7 @@ def turn_of(hub, devices, rounds):
 
 def put_back(hub, folder, out, *devices):
     """The hub of a backup, and devices that speak to it from now on."""
-    HubFolder(folder).restore(out)
+    HubFolder(folder).restore(out, hub.home.path / "operator.key")
     restored = LocalHub.of(out)
     restored.__enter__()
     for one in devices:
@@ -129,19 +131,21 @@ def test_an_entry_excuses_one_way_back_and_no_other_log_after_it(tmp_path):
     fork = dataclasses.replace(fork, checkpoint=Checkpoint.parse(note), note=note)
     proof = inclusion_proof(tree.node, number, len(entries))
     terms, trust = one._memory.terms, one._conversation.prover._trust
-    fork = dataclasses.replace(fork, recovery=(number, entries[number], tuple(proof)))
+    fork = dataclasses.replace(fork, notices=((number, entries[number], tuple(proof)),))
     with pytest.raises(UnprovenError, match="different people"):
         fork.check(terms, one._conversation.prover.seen(terms), trust)
-    later = dataclasses.replace(fork, recovery=(number, recovery_entry(2**40), tuple(proof)))
-    with pytest.raises(UnprovenError, match="put back"):  # one that is not in the log
+    later = dataclasses.replace(fork, notices=((number, recovery_entry(2**40), tuple(proof)),))
+    with pytest.raises(UnprovenError, match="nothing proves"):  # one that is not in the log
         later.check(terms, one._conversation.prover.seen(terms), trust)
     restored.__exit__()
     one.close()
 
 
-def put_back_answer(entries, signer, when, tail=0):
+def put_back_answer(entries, signer, when, tail=0, operator=None):
     """An answer about a log with these entries that says that it was put back, before its newest model."""
-    entries = [*entries[:-1], recovery_entry(when), entries[-1]]
+    entry = recovery_entry(when)
+    entry += b"" if operator is None else operator.sign(statement(signer.key.name.removeprefix("fedrank/"), entry))
+    entries = [*entries[:-1], entry, entries[-1]]
     number, before = len(entries) - 2, Grown()
     for entry in entries[:tail]:
         before.append(leaf_hash(entry))
@@ -152,7 +156,7 @@ def put_back_answer(entries, signer, when, tail=0):
         checkpoint=Checkpoint.parse(note),
         frontier=before.frontier,
         entries=tuple(entries[tail:]),
-        recovery=(number, entries[number], proof),
+        notices=((number, entries[number], proof),),
     )
 
 
@@ -164,22 +168,27 @@ def test_a_log_that_was_put_back_begins_with_the_terms_and_is_not_of_the_future(
         assert synced(one).state is State.OK
         terms, prover, signer = one._memory.terms, one._conversation.prover, signer_of(hub)
         seen, entries = prover.seen(terms), entries_of(hub)
+        operator = operator_of(hub.home.path / "operator.key", terms)
+        said = functools.partial(put_back_answer, operator=operator)
 
         def checked(answer):
             return answer.check(terms, seen, prover._trust, now)
 
-        assert checked(put_back_answer(entries, signer, now + 86_399)).recovered == now + 86_399
+        assert checked(said(entries, signer, now + 86_399)).recovered == now + 86_399
+        for wrong in (put_back_answer(entries, signer, now), said(entries, signer, now, operator=signer)):
+            with pytest.raises(UnprovenError, match="put back"):  # by whoever has the log's key
+                checked(wrong)
         with pytest.raises(UnprovenError, match="ahead"):
-            checked(put_back_answer(entries, signer, now + 86_401))
+            checked(said(entries, signer, now + 86_401))
         other = json.loads(entries[0][1:]) | {"sigma": 0.5}
         with pytest.raises(UnprovenError, match="terms"):
-            checked(put_back_answer([b"\x01" + json.dumps(other).encode(), *entries[1:]], signer, now))
+            checked(said([b"\x01" + json.dumps(other).encode(), *entries[1:]], signer, now))
         with pytest.raises(TooShortError) as short:
-            checked(put_back_answer(entries, signer, now, tail=1))
+            checked(said(entries, signer, now, tail=1))
         assert short.value.size == 0
         for first, right in ((entries[0], True), (b"\x01" + json.dumps(other).encode(), False)):
-            tail = put_back_answer([first, *entries[1:]], signer, now, tail=1)
-            tree = Entries([first, *entries[1:-1], recovery_entry(now), entries[-1]])
+            tail = said([first, *entries[1:]], signer, now, tail=1)
+            tree = Entries([first, *entries[1:-1], tail.notices[0][1], entries[-1]])
             proof = tuple(inclusion_proof(tree.node, 0, len(entries) + 1))
             asked = dataclasses.replace(tail, terms=first, proof=proof)
             with contextlib.nullcontext() if right else pytest.raises(UnprovenError, match="terms"):
@@ -247,8 +256,9 @@ def test_a_witness_goes_on_with_a_log_that_was_put_back_only_where_its_operator_
     assert watching.heads() == before and synced(one).state is State.UNPROVEN
     with pytest.raises(ConfigError, match="not watched"):
         watching.begin_anew(str(Signer(origin_of("0" * 32), LOG, bytes(32)).key))
-    assert watching.begin_anew(str(signer_of(restored).key)) == before[0]
+    assert watching.begin_anew(str(signer_of(restored).key)) == before[0] and watching.put_back() == []
     cosign(restored, watching)
+    assert watching.put_back() == [(origin_of(restored.hub.terms.hub), before[0], watching.heads()[0])]
     assert synced(one).state is State.OK and len(one.privacy()["put_back"]) == 1
     restored.__exit__()
     one.close()
@@ -296,7 +306,7 @@ def test_tokens_of_open_epochs_are_void_after_a_hub_was_put_back(tmp_path):
 
     home = make(tmp_path / "hub", cohort=100, tokens=1)
     sold, offers = asyncio.run(before())
-    HubFolder(tmp_path / "copy").restore(tmp_path / "restored")
+    HubFolder(tmp_path / "copy").restore(tmp_path / "restored", home.path / "operator.key")
     asyncio.run(after(sold, offers))
     assert audit_folder(tmp_path / "restored").wrong == []
 
@@ -346,8 +356,7 @@ def test_a_backup_has_the_gateways_key(tmp_path):
     assert home.back_up(tmp_path / "copy") == sorted(
         ["admin.token", "attestation.toml", "backup", "enrolment.token", "gateway.key", "hub.db", "hub.toml", "log.key"]
     )
-    copy = HubFolder(tmp_path / "copy")
-    assert copy.gateway().public == home.gateway().public
+    assert (tmp_path / "copy" / "gateway.key").read_text() == (home.path / "gateway.key").read_text()
 
 
 def test_a_backup_is_never_written_over(tmp_path):
@@ -372,10 +381,10 @@ def test_a_backup_is_restored_into_an_empty_folder_that_stays_the_one_it_was(tmp
     out.mkdir()
     (out / "other").touch()
     with pytest.raises(ConfigError, match="exists"):
-        HubFolder(tmp_path / "copy").restore(out)
+        HubFolder(tmp_path / "copy").restore(out, home.path / "operator.key")
     (out / "other").unlink()
     before = out.stat().st_ino
-    HubFolder(tmp_path / "copy").restore(out)
+    HubFolder(tmp_path / "copy").restore(out, home.path / "operator.key")
     assert out.stat().st_ino == before and set(modes(out)) == set(modes(tmp_path / "copy")) - {"backup"}
     HubFolder(out).open()[1].close()
     assert len(audit_folder(out).put_back) == 1

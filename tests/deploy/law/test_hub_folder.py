@@ -306,7 +306,7 @@ def test_a_hub_starts_from_a_learnt_ranker_and_replays_from_it(tmp_path):
     assert found.proven and found.models_alike == 3 and np.any(found.weights != learnt)
     assert np.max(np.abs(found.weights - learnt)) < 0.01  # two steps of Adam
     home.back_up(tmp_path / "copy")
-    HubFolder(tmp_path / "copy").restore(tmp_path / "restored")
+    HubFolder(tmp_path / "copy").restore(tmp_path / "restored", home.path / "operator.key")
     assert replay_log(tmp_path / "restored").proven
     for folder in (home.path, tmp_path / "restored"):
         write_model(folder, found.weights, tmp_path / "new.safetensors")

@@ -11,7 +11,7 @@ from log_worlds import LocalHub, aimed, as_body, cosign, device, entries_of, log
 from fedrank.deploy.device import State, conversation
 from fedrank.deploy.hub.audit import _wrong_entries, audit_folder
 from fedrank.deploy.hub.store import Store, StoreError
-from fedrank.deploy.hub.tokens import _new_epoch
+from fedrank.deploy.hub.tokens import new_offer
 from fedrank.deploy.log.note import Checkpoint
 from fedrank.deploy.log.proof import Answer, Trust, UnprovenError
 from fedrank.deploy.log.tree import (
@@ -318,7 +318,7 @@ def test_no_token_is_bought_with_a_key_that_was_made_for_one_device(selling, tmp
         if path != "/v1/tokens" or not twist.on:
             return status, headers, body
         told = json.loads(body)
-        told["offer"] = base64.urlsafe_b64encode(_new_epoch()[0]).decode()
+        told["offer"] = base64.urlsafe_b64encode(new_offer()[0]).decode()
         return status, headers, json.dumps(told).encode()
 
     twist.on = True

@@ -257,7 +257,7 @@ def test_a_witness_that_reads_a_log_with_two_models_of_one_round_cosigns_it_no_m
     hub["log"] = ONE  # entries of another log
     fresh = Reading()
     with pytest.raises(UnprovenError, match="not those of its head"):
-        read_on(Hostile(HUB), Checkpoint.parse(log.note(9)), fresh)
+        read_on(Hostile(HUB), Checkpoint.parse(log.note(9)), fresh, LOG.key)
     again.close()
 
 
@@ -349,7 +349,8 @@ def test_who_asks_while_a_head_is_replaced_gets_all_of_one_head(tmp_path, monkey
             return real(value)
 
         monkeypatch.setattr(published, "_json", functools.partial(interrupted, published._json))
-        monkeypatch.setattr(log._signer, "line", functools.partial(interrupted, log._signer.line))
+        (signer,) = log._signers()
+        monkeypatch.setattr(signer, "line", functools.partial(interrupted, signer.line))
         hub.next_round()
         monkeypatch.undo()
         assert len(seen) >= 4

@@ -717,7 +717,7 @@ def test_a_database_is_put_back_by_its_own_tools_and_the_log_says_so(tmp_path, u
                 home.back_up(backup)
                 subprocess.run(["pg_dump", "--format=custom", f"--file={dump}", url], check=True)
                 with pytest.raises(RunError, match="serves its database"):
-                    HubFolder(backup).restore(tmp_path / "early")
+                    HubFolder(backup).restore(tmp_path / "early", home.path / "operator.key")
             await opened(hub, hub.view.round)
             return hub.view.round, [offer for _, offer, *_ in hub.store.issuer_keys()]
 
@@ -725,7 +725,7 @@ def test_a_database_is_put_back_by_its_own_tools_and_the_log_says_so(tmp_path, u
     lost, _ = asyncio.run(rounds(home, 2))
     assert (kept, lost) == (3, 5) and not (tmp_path / "early").exists()
     subprocess.run(["pg_restore", "--clean", "--if-exists", f"--dbname={url}", str(dump)], check=True)
-    HubFolder(backup).restore(tmp_path / "restored")
+    HubFolder(backup).restore(tmp_path / "restored", home.path / "operator.key")
     number, offers = asyncio.run(rounds(HubFolder(tmp_path / "restored"), 2))
     found = audit_folder(tmp_path / "restored")
     assert number == 5 and found.wrong == [] and len(found.put_back) == 1

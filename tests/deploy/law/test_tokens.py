@@ -14,10 +14,12 @@ from token_worlds import ADMIN, Buyer, next_round, round_of, token_app
 from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.deploy.draws import CHECK, SEED, Beacon, drawn, turn, word
 from fedrank.deploy.hub.audit import audit_folder
+from fedrank.deploy.hub.keys import read_private
 from fedrank.deploy.hub.status import page
 from fedrank.deploy.hub.store import StoreError
 from fedrank.deploy.hub.tokens import Issuer
 from fedrank.deploy.log.tree import BEACON, MODEL, OFFER, REPORTS, beacon_entry, offer_entry, reports_hash
+from fedrank.deploy.oblivious.encapsulation import public_key_of
 from fedrank.deploy.oblivious.tokens import (
     TOKEN_BYTES,
     content_of,
@@ -510,7 +512,7 @@ def test_settings_of_tokens_are_checked(tmp_path):
     store.close()
     assert len(settings.gateway) == 64 and (home.path / "gateway.key").stat().st_mode & 0o077 == 0
     make(tmp_path / "hub", tokens=1, batch=5)  # the same again changes nothing
-    assert home.gateway().public.hex() == settings.gateway
+    assert public_key_of(read_private(home.path / "gateway.key")).hex() == settings.gateway
     assert settings.terms().as_json()["wire"] == 3
     with pytest.raises(ConfigError, match="tokens"):
         make(tmp_path / "hub", tokens=2, batch=5)

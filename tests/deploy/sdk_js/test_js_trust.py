@@ -25,7 +25,7 @@ from fedrank.deploy.hub import service
 from fedrank.deploy.hub.attestation import Attestor, Door, NotAttestedError
 from fedrank.deploy.hub.audit import audit_folder, replay_log
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.tokens import _new_epoch
+from fedrank.deploy.hub.tokens import new_offer
 from fedrank.deploy.oblivious.relay import RelaySettings
 
 pytestmark = pytest.mark.minutes
@@ -61,7 +61,7 @@ def test_pages_from_before_and_after_a_backup_go_on_with_the_hub_that_is_put_bac
             assert not any(one["putBack"] for one in report([0, 1]))
             home.back_up(tmp_path / "copy")
             assert not any(one["putBack"] for one in report([0, 1, 2]))
-        HubFolder(tmp_path / "copy").restore(tmp_path / "restored")
+        HubFolder(tmp_path / "copy").restore(tmp_path / "restored", home.path / "operator.key")
         stack.enter_context(ThreadedServer(service.hub_app(HubFolder(tmp_path / "restored"))[1], port=first.port))
         told = report([0, 1, 2])
     found = audit_folder(tmp_path / "restored")
@@ -124,7 +124,7 @@ def test_without_the_relay_of_the_terms_nothing_is_sent(tmp_path, changed, throu
 def test_no_token_is_bought_with_a_key_that_the_log_does_not_have(tmp_path):
     app = token_app(make(tmp_path / "hub", n_features=FEATURES, tokens=1, cohort=2, **PRIVATE))
     with relayed(tmp_path, app=app, tokens=1) as world:
-        app._issuer.offer = lambda _: (1, _new_epoch()[0])
+        app._issuer.offer = lambda _: (1, new_offer()[0])
         with devices(built(), world.url, ENROLMENT) as report:
             for _ in range(60):  # a device tries to buy at a random moment
                 told = report([-1])[0]

@@ -174,7 +174,7 @@ def _serve(folder: Path, settings: LinkAttack, mode: str, record: Record) -> Ite
     if hub.row.issuer is None:
         app: Any = _WatchedHub(hub, guard, Counters(hub.status), **options)
     else:
-        extra = {"issuer": hub.row.issuer, "gateway": home.gateway()}
+        extra = {"issuer": hub.row.issuer, "gateway": hub.row.keys.gateway}
         app = _WatchedTokens(hub, guard, Counters(hub.status), **extra, **options)
     app.add_routes(hub.row.publishing.routes())
     app.record = record

@@ -1,0 +1,279 @@
+"""Keys of a hub change while it runs, by entries of its log, and devices and witnesses follow."""
+
+import asyncio
+import dataclasses
+import sqlite3
+
+import pytest
+from hubs import make
+from log_worlds import LocalClient, LocalHub, cosign, device, entries_of, rested, signer_of, synced, witness
+from relay_worlds import relayed
+
+from fedrank.core.errors import ConfigError, RunError, WireError
+from fedrank.deploy.device import State
+from fedrank.deploy.hub.audit import audit_folder
+from fedrank.deploy.hub.keys import WHAT, ask_rotation, private_keys
+from fedrank.deploy.log.gossip import compare
+from fedrank.deploy.log.note import Checkpoint, Signer, new_private_key
+from fedrank.deploy.log.proof import Answer, UnprovenError, newest_keys
+from fedrank.deploy.log.submission import body_of
+from fedrank.deploy.log.tree import GATEWAY_KEY, ISSUER_KEY, LOG_KEY, OFFER, Rotation, index_numbered, statement
+from fedrank.deploy.log.witness import Witness, WitnessFolder
+from fedrank.deploy.oblivious.encapsulation import Gateway, encapsulate, public_key_of
+
+HUB, X = "http://localhost:1", [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+
+
+def ask(hub, folder, key, operator=None):
+    """What ``fedrank hub rotate`` does."""
+    ask_rotation(folder, hub.store, hub.terms, WHAT[key], operator or folder / "operator.key")
+
+
+def rotate(local, key, overlap=7.0):
+    local.hub.row.keys._settings = dataclasses.replace(local.hub.settings, overlap_days=overlap)
+    local.do(local.hub._inbox.call(ask, local.hub, local.home.path, key))
+    local.do(local.hub.renew())
+
+
+def checked(hub, one, body, seen=True):
+    prover, terms = one._conversation.prover, one._memory.terms
+    return Answer.parse(body).check(terms, prover.seen(terms) if seen else None, prover._trust)
+
+
+def test_a_log_goes_on_under_another_key_and_no_answer_brings_the_old_one_back(tmp_path):
+    with LocalHub(tmp_path / "hub") as hub:
+        old, one, late = signer_of(hub), device(hub, tmp_path / "one"), device(hub, tmp_path / "late")
+        for each in (one, late):
+            assert synced(each).state is State.OK
+        before = hub.ask("GET", "/v1/log/0")[2]
+        rotate(hub, "log")
+        hub.next_round()
+        head = Answer.parse(hub.ask("GET", "/v1/log")[2]).checkpoint
+        new = hub.hub.row.keys.signers[0].key
+        assert head.is_signed_by(old.key) and head.is_signed_by(new) and new.public != old.key.public
+        assert synced(one).state is State.OK
+        with pytest.raises(UnprovenError, match="took the place"):
+            checked(hub, one, before)
+        # Whoever has the old key shows a log that goes on without the change, or with another.
+        tree = Answer.parse(hub.ask("GET", "/v1/log")[2])
+        alone = dataclasses.replace(tree, checkpoint=Checkpoint.parse(head.with_lines(old.line(head))))
+        for forged in (alone, dataclasses.replace(alone, notices=())):
+            with pytest.raises(UnprovenError):
+                forged.check(
+                    one._memory.terms, one._conversation.prover.seen(one._memory.terms), one._conversation.prover._trust
+                )
+        rotate(hub, "log", overlap=0.0)  # twice, and the second old key is over at once
+        hub.do(hub.hub.renew())
+        hub.next_round()
+        assert len(hub.hub.row.keys.signers) == 1
+        assert all(synced(each).state is State.OK for each in (one, late, device(hub, tmp_path / "new")))
+    found = audit_folder(tmp_path / "hub")
+    assert found.wrong == [] and found.key == hub.hub.row.keys.signers[0].key
+    with LocalHub.of(tmp_path / "hub") as again:  # the keys are there after a restart
+        again.next_round()
+        late._connection._hub = again
+        assert synced(rested(late)).state is State.OK
+
+
+def test_the_private_key_of_what_is_over_is_gone(tmp_path):
+    with LocalHub(tmp_path / "hub") as hub:
+        first = (hub.home.path / "log.key").read_text().strip()
+        rotate(hub, "log", overlap=0.0)
+        second = hub.hub.store.rotations()[0].private
+        rotate(hub, "log", overlap=0.0)
+        hub.do(hub.hub.renew())
+        assert not (hub.home.path / "log.key").exists()
+        assert [row.private is None for row in hub.hub.store.rotations()] == [True, False]
+    raw = b"".join(path.read_bytes() for path in tmp_path.glob("hub/hub.db"))
+    assert bytes.fromhex(first) not in raw and second not in raw
+
+
+def test_only_the_old_key_and_the_operator_together_change_the_logs_key(tmp_path):
+    home = make(tmp_path / "hub")
+    settings, store = home.open()
+    terms = settings.terms(store.name)
+    old, operator, thief = (Signer("k", 1, one) for one in (
+        private_keys(home.path, store, terms, LOG_KEY)[0],
+        bytes.fromhex((home.path / "operator.key").read_text().strip()),
+        new_private_key(),
+    ))  # fmt: skip
+    store.close()
+    one = Rotation(LOG_KEY, 5, old.key.public, thief.key.public)
+    said = statement(terms.hub, one.entry())
+
+    def signed(*signers, by=one):
+        return by._replace(signatures=tuple(signer.sign(said) for signer in signers)).entry()
+
+    assert newest_keys(terms, [signed(old, operator)])[LOG_KEY].new == thief.key.public
+    other = one._replace(old=thief.key.public, new=old.key.public)
+    for wrong in (
+        [signed(old)],
+        [signed(operator)],
+        [signed(old, thief)],
+        [signed(old, old)],
+        [signed(old, operator), signed(old, operator)],
+        [signed(old, operator, by=one._replace(when=6))],
+        [signed(old, operator, by=other)],
+        [signed(old, operator)[:-1]],
+    ):
+        with pytest.raises(UnprovenError):
+            newest_keys(terms, wrong)
+    before = dataclasses.replace(terms, operator="")  # a hub from before there were operators
+    assert newest_keys(before, [signed(old)])[LOG_KEY].new == thief.key.public
+    with pytest.raises(UnprovenError):
+        newest_keys(before, [signed(thief)])
+
+
+def test_the_command_wants_the_operators_key_and_one_change_at_a_time(tmp_path):
+    home = make(tmp_path / "hub")
+    settings, store = home.open()
+    terms = settings.terms(store.name)
+    (tmp_path / "other.key").write_text("11" * 32)
+    with pytest.raises(ConfigError, match="operator"):
+        ask_rotation(home.path, store, terms, LOG_KEY, tmp_path / "other.key")
+    (home.path / "operator.key").rename(tmp_path / "away.key")
+    with pytest.raises(RunError, match="operator"):
+        ask_rotation(home.path, store, terms, LOG_KEY, home.path / "operator.key")
+    ask_rotation(home.path, store, terms, LOG_KEY, tmp_path / "away.key")
+    with pytest.raises(ConfigError, match="waiting"):
+        ask_rotation(home.path, store, terms, LOG_KEY, tmp_path / "away.key")
+    for what in (GATEWAY_KEY, ISSUER_KEY):  # this hub has none
+        with pytest.raises(ConfigError, match="no such key"):
+            ask_rotation(home.path, store, terms, what, tmp_path / "away.key")
+    store.close()
+
+
+def test_a_gateway_opens_requests_for_both_keys_until_the_old_one_is_over():
+    old, new = bytes(range(32)), bytes(range(1, 33))
+    gateway = Gateway(old)
+    early = encapsulate(gateway.public, b"early").request
+    gateway.use(new, old)
+    assert gateway.public == public_key_of(new)
+    assert gateway.open(early).request == b"early"
+    assert gateway.open(encapsulate(public_key_of(new), b"late").request).request == b"late"
+    gateway.use(new)
+    with pytest.raises(WireError):
+        gateway.open(encapsulate(public_key_of(old), b"stolen").request)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("overlap", [7.0, 0.0])
+def test_devices_behind_a_relay_follow_the_gateways_key(tmp_path, overlap):
+    with relayed(tmp_path, tokens=1, batch=1) as world:
+
+        def call(job):
+            asyncio.run_coroutine_threadsafe(job, world.hub._inbox.loop).result(10)
+
+        one = world.device("one")
+        assert one.sync().state == "OK"
+        keys, before = world.hub.row.keys, one._connection.gateway_key
+        keys._settings = dataclasses.replace(world.hub.settings, overlap_days=overlap)
+        for job in (
+            world.hub._inbox.call(ask, world.hub, keys._folder, "gateway"),
+            world.hub.renew(),
+            world.hub.renew(),
+        ):
+            asyncio.run_coroutine_threadsafe(job, world.hub._inbox.loop).result(10)
+        assert world.app._gateway.public != before
+        for _ in range(3):
+            one._conversation.backoff.reset()
+            told = one.sync()
+        assert told.state == "OK", told
+        if overlap:  # the old key works until the device has seen the log, with the next model
+            assert one._connection.gateway_key in (before, world.app._gateway.public)
+            call(world.hub.close_round(empty=True))
+            one._conversation.backoff.reset()
+            assert one.sync().state == "OK"
+        else:
+            assert one._connection.gateway_key == world.app._gateway.public
+        head = one._conversation.prover.seen(one._memory.terms)
+        assert head.gateway(one._memory.terms) == (world.app._gateway.public, before)
+
+
+def test_a_gateways_key_changes_by_its_schedule(tmp_path):
+    with LocalHub(tmp_path / "hub", tokens=1, batch=1) as hub:
+        keys, before = hub.hub.row.keys, hub.hub.row.keys.gateway.public
+        hub.do(hub.hub.renew())
+        assert 29 * 86_400 < keys.seconds() <= 30 * 86_400
+        keys._settings = dataclasses.replace(hub.hub.settings, gateway_days=1e-9)
+        hub.do(hub.hub.renew())
+        assert keys.gateway.public != before
+        changed = newest_keys(hub.hub.terms, entries_of(hub))[GATEWAY_KEY]
+        assert (changed.old, changed.new) == (before, keys.gateway.public)
+        keys._settings = dataclasses.replace(hub.hub.settings, gateway_days=0.0)
+        hub.do(hub.hub.renew())
+        assert keys.seconds() <= 7 * 86_400
+
+
+@pytest.mark.slow
+def test_tokens_of_a_changed_key_are_bought_anew(tmp_path):
+    settings = dict(tokens=1, interactions=1, mechanism="piecewise", cohort=100)
+    with LocalHub(tmp_path / "hub", **settings) as hub:
+        one, away = device(hub, tmp_path / "one"), device(hub, tmp_path / "away")
+
+        def holds(each, epoch):
+            held = each._conversation._purse().find(hub.hub.terms.hub, epoch)
+            return held is not None and held.token is not None and held.offer == hub.hub.row.issuer._epochs[epoch].offer
+
+        def until(each, epoch):
+            for _ in range(60):
+                assert synced(each).state is State.OK
+                if holds(each, epoch):
+                    return True
+            return False
+
+        assert until(one, 1) and until(away, 1)
+        rotate(hub, "issuer")
+        assert until(one, 1)  # anew; the other one does not come before the epoch opens
+        for _ in range(4):
+            hub.next_round()
+            for _ in range(12):
+                for each in (one, away):
+                    assert synced(each).state is State.OK
+                    while each.wants_clicks:
+                        ranking = each.rank(X)
+                        each.log_click(ranking, 0)
+                        each.finish(ranking)
+        assert {row.outcome for each in (one, away) for row in each.ledger()} == {"counted"}
+        assert away.ledger() == [] or away.ledger()[0].round > 1  # of the void token nothing was sent
+        entries = entries_of(hub)
+        assert sum(entry[0] == OFFER for entry in entries) >= 3 and index_numbered(entries) is not None
+        without = [entry for entry in entries if entry[0] != 7]
+        assert index_numbered(without) is None  # two offers of one epoch, and nothing that says why
+    assert audit_folder(tmp_path / "hub").wrong == []
+
+
+@pytest.mark.slow
+def test_a_witness_that_reads_the_log_follows_its_key(tmp_path):
+    with LocalHub(tmp_path / "hub") as hub:
+        watching = witness(tmp_path / "witness", hub)
+        cosign(hub, watching)
+        before = watching.keys[hub.hub.row.publishing._signers()[0].key.name]
+        rotate(hub, "log")
+        hub.next_round()
+        cosign(hub, watching)  # both sign
+        assert compare(watching, [HUB], lambda _: LocalClient(hub)).unproven == []
+        now = watching.keys[before.name]
+        assert now == hub.hub.row.keys.signers[0].key != before
+        rotate(hub, "log", overlap=0.0)
+        hub.next_round()
+        hub.do(hub.hub.renew())
+        hub.next_round()
+        note, _ = hub.hub.row.publishing._submission._head
+        assert watching.add(body_of(0, [], note)).status == 403  # it did not read, and the old key is over
+        watching.close()
+        home = WitnessFolder(tmp_path / "witness")
+        home.prepare(None, [str(hub.hub.row.keys.signers[0].key)])  # its operator was told the key
+        watching = Witness(home)
+        cosign(hub, watching)
+        watching.close()
+
+
+def test_an_old_store_has_no_changes_of_keys(tmp_path):
+    home = make(tmp_path / "hub")
+    with sqlite3.connect(home.log) as db:
+        db.execute("DROP TABLE rotation")
+        db.execute("PRAGMA user_version = 5")
+    _, store = home.open()
+    assert store.rotations() == []
+    store.close()

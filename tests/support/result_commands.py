@@ -357,8 +357,8 @@ SILENT = {
     "demo web", "rank", "export", "new", "completion", "hub serve", "hub relay", "hub credential revoke", "hub resume",
     "hub backup", "hub restore", "hub rotate",
     "silos key", "search owner serve", "search owner card", "search owner allow", "search owner forbid",
-    "search owner add", "search owner remove", "search broker", "search portal", "search person", "search statistics", "slates serve",
-    "slates coordinate", "slates simulate", "data clicks generate",
+    "search owner add", "search owner remove", "search broker", "search portal", "search person", "search statistics",
+    "slates serve", "slates coordinate", "slates simulate", "data clicks generate",
 }  # fmt: skip
 
 #: Functions that put an opening on a page, and the command of the list above whose test makes the page.

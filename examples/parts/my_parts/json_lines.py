@@ -25,7 +25,7 @@ class JsonLines(ForeignEngine):
         """The document of this id; None if there is none."""
         return self._kept.get(id)
 
-    def candidates(self, weights, most, readers=("*",)):
+    def candidates(self, weights, most, readers=("*",), needed=()):
         """The documents whose words weigh most; they name no readers."""
         if "*" not in readers:
             return []

@@ -5,7 +5,8 @@ the number of a hit in it. The page at ``/`` uses both. It is for one company's 
 asker's name. Web pages of other sites do not (:mod:`fedrank.deploy.http.origins`).
 
 With a company's key the portal signs who asks, as the proxy in front of it says in two headers, so that each person
-finds what they may read. The proxy must set both headers in every request, and be the only way to the portal.
+finds what they may read. Groups whose names cannot be those of readers are left out, and all after the 64th. The proxy
+must set both headers in every request, and be the only way to the portal.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.http.origins import Hosts
 from fedrank.deploy.http.routes import NO_SNIFF, NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response
 from fedrank.deploy.search.federation import Answer, Federation
-from fedrank.texts.served.rights import sign_person
+from fedrank.texts.served.rights import MOST_GROUPS, is_name, sign_person
 
 R = TypeVar("R")
 
@@ -109,7 +110,7 @@ class PortalApp(HttpApp):
         given = [[value.decode("latin-1") for key, value in request.headers if key == name] for name in self._headers]
         if len(given[0]) != 1 or len(given[1]) > 1:
             raise ConfigError("The proxy in front of this portal does not say who asks; ask whoever runs it.")
-        groups = [one for one in (part.strip() for part in "".join(given[1]).split(",")) if one]
+        groups = [one for one in (part.strip() for part in "".join(given[1]).split(",")) if is_name(one)][:MOST_GROUPS]
         until = int(time.time() // 86400) + 1
         return given[0][0], sign_person(self._key, self._federation.asker, given[0][0], groups, until)
 

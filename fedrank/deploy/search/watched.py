@@ -29,6 +29,7 @@ _STEPS = (
     "CREATE INDEX of_digest ON document (digest)",
     "CREATE INDEX of_others ON document (kept) WHERE kept <> 1",
     "UPDATE file SET stamp = '' WHERE problem LIKE '%: is a copy of %'",  # copies stood there
+    "UPDATE file SET stamp = ''",  # readers that documents name were passed over
 )
 #: Documents that are added at once; each time is a commit of the index.
 _AT_ONCE = 500

@@ -24,6 +24,7 @@ import hashlib
 import io
 import json
 import mailbox
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -48,6 +49,9 @@ _NO_TEXT = ("script", "style", "noscript", "template", "nav", "header", "footer"
 _NO_TEXT += ("button", "datalist", "input", "select", "textarea")
 #: Titles in a PDF's properties that name its source and not its subject.
 _NO_TITLE = re.compile(r"^microsoft \w+ - |^untitled|\.(docx?|pdf|tex|indd|rtf|odt)$", re.IGNORECASE)
+#: A line of what looks like front matter that is about readers, however it is written; within its first characters.
+_NAMES_READERS = re.compile(r"(?ism)\A(?:---|\+\+\+).*?^[\s\-\"']*readers?[\"']?\s*[:=]")
+_LONGEST_FRONT = 4000
 _FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 #: Names of columns and keys, lower case, the first one present counts.
 _IDS, _TITLES = ("id", "_id"), ("title", "subject", "headline")
@@ -151,8 +155,8 @@ def digest_of(document: Document) -> bytes:
 def readers_below(root: Path, problems: list[str] | None) -> Callable[[str], str]:
     """The readers of files that name none themselves, by their paths below a folder; empty: they name none.
 
-    They stand in the file ``READERS`` of the same folder, or else of the nearest one above. One that cannot be read
-    keeps the files from all.
+    They stand in the file ``READERS`` of the same folder, or else of the nearest one above, outside the folder too. One
+    that cannot be read keeps the files from all.
 
     Args:
         root: The folder.
@@ -163,16 +167,16 @@ def readers_below(root: Path, problems: list[str] | None) -> Callable[[str], str
     def of(folder: Path) -> str:
         file = folder / READERS_FILE
         try:
-            if file.is_file():
+            if os.path.lexists(file):  # a folder of this name, or a link to nothing, cannot be read
                 return readers_text(file.read_text(encoding="utf-8"))
         except (OSError, ValueError, FormatError) as error:
             if problems is None:
                 raise FormatError(f"cannot be read ({error}).", file) from error
             problems.append(f"{file}: cannot be read ({error}); the files below its folder have no readers")
             return CLOSED
-        return "" if folder == root or folder == folder.parent else of(folder.parent)
+        return "" if folder == folder.parent else of(folder.parent)
 
-    return lambda name: of((root / name).parent)
+    return lambda name: of((root.resolve() / name).parent)
 
 
 def read_file(path: Path, name: str, problems: list[str] | None = None, readers: str = "") -> Iterator[Document]:
@@ -270,17 +274,30 @@ def _of_text(raw: bytes) -> _Parts:
 
 
 def _of_markdown(raw: bytes) -> _Parts:
-    text = _decode(raw)
-    if not (front := _FRONT.match(text)):
+    text = "\n".join(_decode(raw).splitlines())
+    front = _FRONT.match(text)
+    given = yaml.safe_load(front[1]) if front else {}
+    fields = _fold_keys(given if isinstance(given, dict) else {})
+    if "readers" not in fields and _NAMES_READERS.search(text.lstrip()[:_LONGEST_FRONT]):
+        raise FormatError("begins as front matter that names readers, and cannot be read as such.")
+    if not front:
         return *_split_title(text), {}
-    fields = yaml.safe_load(front[1])
-    fields = fields if isinstance(fields, dict) else {}
-    fields = {key.lower(): value for key, value in fields.items() if isinstance(key, str)}
     title, body = _shown(fields.get("title")), text[front.end() :].strip()
     if not title:
         title, body = _split_title(body)
     about = _about(fields.get("author", fields.get("authors")), fields.get("date"))
     return title, body, {**about, **_readers(fields.get("readers"))}
+
+
+def _fold_keys(given: Mapping[Any, Any]) -> dict[str, Any]:
+    """The entries whose keys are texts, by key in lower case."""
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        name = key.strip().lower() if isinstance(key, str) else ""
+        if name == "readers" and name in found:
+            raise FormatError("names readers twice.")
+        found[name] = value
+    return found
 
 
 def _of_html(raw: bytes | str) -> _Parts:
@@ -358,7 +375,7 @@ def _of_mail(raw: bytes) -> _Parts:
 
 def _about(author: Any, date: Any) -> dict[str, str]:
     """Author and date, where they are known; a date is a day where it can be read as one."""
-    day = date.isoformat()[:10] if hasattr(date, "isoformat") else _shown(date)[:10]
+    day = date.isoformat()[:10] if hasattr(date, "isoformat") else _shown(date)
     return {key: value[:200] for key, value in (("author", _shown(author)), ("date", day)) if value}
 
 
@@ -438,14 +455,16 @@ def _read_lines(path: Path, name: str) -> Iterator[_Row]:
             raise FormatError("is not a JSON object in UTF-8.", path, number) from error
         if not isinstance(given, dict):
             raise FormatError(f"must be a JSON object, got {type(given).__name__}.", path, number)
+        named = _fold_keys(given).get("readers")
         id, title = given.get("id", given.get("_id")), given.get("title") or ""
         body, about = given.get("text", given.get("body")), given.get("about") or {}
         id = str(id) if isinstance(id, int) and not isinstance(id, bool) else id
         if not (isinstance(id, str) and isinstance(title, str) and isinstance(body, str) and isinstance(about, dict)):
             raise FormatError('needs "id" and "text", both text, and "title" only as text.', path, number)
         known = _about(given.get("author"), given.get("date"))
-        known |= {str(key): _shown(value)[:200] for key, value in about.items() if key != "readers"}
-        return id, title, body, {**known, **_readers(given.get("readers", about.get("readers")))}
+        named = _fold_keys(about).get("readers") if named is None else named
+        known |= {key: _shown(value)[:200] for key, value in about.items() if key.strip().lower() != "readers"}
+        return id, title, body, {**known, **_readers(named)}
 
     with path.open("rb") as lines:
         yield from (functools.partial(row, n, line) for n, line in enumerate(lines, 1) if line.strip())

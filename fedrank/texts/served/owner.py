@@ -21,6 +21,7 @@ import errno
 import functools
 import json
 import sqlite3
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
@@ -35,7 +36,7 @@ from fedrank.core.trees import Json
 from fedrank.texts.data.corpus import FIELDS
 from fedrank.texts.data.features import Statistics, bm25
 from fedrank.texts.served.analyser import Analyser, english
-from fedrank.texts.served.documents import LONGEST_TITLE, Words
+from fedrank.texts.served.documents import LONGEST_TITLE, Words, words_of
 from fedrank.texts.served.encoder import Encoder
 from fedrank.texts.served.engines import Candidate, Engine
 from fedrank.texts.served.envelopes import Tickets, open_question, seal_answer
@@ -297,7 +298,8 @@ class Owner:
         askers = self._askers
         if askers is None or (known := askers.know(name, token)) is None:
             return _refuse("unauthorised", _REASONS["unauthorised"])
-        asking = identify(name, *known, body.get("person"), day, self.settings.readers.split())
+        today = int(time.time() // 86400)
+        asking = identify(name, *known, body.get("person"), today, self.settings.readers.split())
         person = asking.name if asking.name != name else ""
         if why := askers.count(name, kind, identity, day, person):
             return _refuse(why, _REASONS[why])
@@ -318,7 +320,8 @@ class Owner:
         conditions, shown = Conditions.from_json(body.get("conditions", {})), body.get("snippets", 0)
         if not isinstance(shown, int) or isinstance(shown, bool):
             return _refuse("malformed", "snippets must be a number.")
-        if conditions and not self.settings.fetch:
+        given_out = self.settings.fetch and self.settings.fetches_a_day > 0
+        if conditions and not given_out:
             return _refuse("no-conditions", _REASONS["no-conditions"])
         features, query = body.get("features", False), body.get("query", "")
         if not isinstance(features, bool) or not isinstance(query, str) or len(query) > LONGEST_QUERY:
@@ -326,13 +329,14 @@ class Owner:
         features = features and self.settings.features
         most = min(most, self.settings.most_hits)
         hits = self.search(words, most, query if features else "", conditions, asking.readers)
-        note(query or " ".join(words), [found.id for found in hits])
+        searched: dict[str, Json] = {"words": [*words], **conditions.as_json()}
+        note(json.dumps(searched | ({"query": query} if query else {}), ensure_ascii=False), [one.id for one in hits])
         given: list[Json] = []
         for place, found in enumerate(hits):
             hit: dict[str, Json] = {"ticket": self._tickets.make(found.id, asking.name), "score": found.score}
             if self.settings.reveals != "score":
                 hit["title"] = self._shown(found)
-            if self.settings.fetch and place < shown:  # who may not have the text may not have a piece of it
+            if given_out and place < shown:  # who may not have the text may not have a piece of it
                 hit["snippet"] = find_snippet(found.text, words, self.analyser)._asdict()
             if features:
                 hit["features"] = list(found.features)
@@ -361,20 +365,22 @@ class Owner:
             words: Words of the query.
             most: Most documents.
             query: The query as it was typed, for the encoder; empty: no cosines.
-            conditions: What the documents have to meet. They are looked for among the best few thousand.
+            conditions: What the documents have to meet, phrases within a passage. They are looked for among four times
+                as many candidates.
             readers: Only documents that one of these may read.
         """
         if not words:
             return []
-        table, n = self.table, self.engine.count_open()
-        own = self.engine.frequencies(words)
-        statistics = _own_statistics(own, n, self.engine) if table is None else table.at(words, own, n)
+        statistics = self._statistics(words, OPEN in readers)
         weights: dict[str, float] = {}
         for word, weight in zip(words, statistics.idf.max(axis=1).tolist(), strict=True):
             weights[word] = weights.get(word, 0.0) + max(weight, _LEAST)
         asked, judged = max(self.settings.candidates, most), dict[str, bool]()
-        for _ in range(_ROUNDS + 1):  # passages of a few long documents, or ones that do not fit, may hide others
-            found = self.engine.candidates(weights, asked, readers)
+        needed = conditions.needed(self.analyser)
+        for _ in range(
+            2 if conditions else _ROUNDS + 1
+        ):  # passages of a few long documents, or ones that do not fit, may hide others
+            found = self.engine.candidates(weights, asked, readers, needed)
             by_field = score_documents(words, [candidate.words for candidate in found], statistics)
             scores = by_field.sum(axis=1)
             best: list[int] = []  # of a document's passages the first
@@ -386,8 +392,7 @@ class Owner:
                     continue
                 seen.add(id)
                 if conditions and id not in judged:
-                    document = self.engine.get(id)
-                    judged[id] = document is not None and conditions.meet(document, self.analyser)
+                    judged[id] = self._meets(conditions, found[place])
                 if not conditions or judged[id]:
                     best.append(place)
             if len(found) < asked or len(best) == most:
@@ -407,6 +412,29 @@ class Owner:
             )
             for candidate, score, row in zip(documents, total.tolist(), numbers.tolist(), strict=True)
         ]
+
+    def _meets(self, conditions: Conditions, found: Candidate) -> bool:
+        """True if the passage meets the conditions, and the rest of its document has no words that are excluded."""
+        if not conditions.meet(found.about, found.words, self.analyser):
+            return False
+        if not conditions.without or found.words.parts == 1:
+            return True
+        whole = self.engine.get(found.id)
+        return whole is not None and Conditions(without=conditions.without).meet(
+            whole.about, words_of([whole], self.analyser)[0], self.analyser
+        )
+
+    def _statistics(self, words: list[str], open: bool) -> Statistics:
+        """Statistics of a query's words, of documents that name no readers and of the federation's table.
+
+        Args:
+            words: Words of the query.
+            open: Whether the asker may read documents that name none; else nothing is taken of them.
+        """
+        if not open:
+            return _alike(len(words)) if self.table is None else self.table.at(words)
+        own, n = self.engine.frequencies(words), self.engine.count_open()
+        return _own_statistics(own, n, self.engine) if self.table is None else self.table.at(words, own, n)
 
     def _round(self, scores: Float64[np.ndarray, " documents"]) -> Float64[np.ndarray, " documents"]:
         """Scores as they leave: multiples of the step."""
@@ -483,6 +511,12 @@ def _is_disk_full(cause: BaseException | None) -> bool:
 def _cut(text: str, most: int) -> str:
     text = " ".join(text.split())
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _alike(words: int) -> Statistics:
+    """Statistics of which each word has the same weight: one of a hundred documents of a hundred words holds it."""
+    frequency = np.ones((words, 2))
+    return Statistics(100.0, frequency, frequency, np.array([10_000.0, 1_000.0]))
 
 
 def _own_statistics(own: list[tuple[int, int]], n: int, engine: Engine) -> Statistics:

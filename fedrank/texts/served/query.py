@@ -8,8 +8,8 @@
 ``after:2024-03``, ``before:2025``        only documents whose date is that or later; is earlier
 ========================================  ====================================================================
 
-Anything else with a colon is words. What a document lacks, such as a date, meets no filter. Prefixes and words that are
-misspelt are not found.
+Anything else with a colon is words. What a document lacks, such as a date of this form, meets no
+filter. Prefixes and words that are misspelt are not found.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from fedrank.core.errors import WireError
+from fedrank.core.errors import ConfigError, WireError
 from fedrank.core.trees import Json
 from fedrank.texts.served.analyser import Analyser
-from fedrank.texts.served.documents import Document
+from fedrank.texts.served.documents import Words
 
 #: Filters, and when the value that a document has meets what was asked for; both in lower case.
 _FILTERS: dict[str, tuple[str, Callable[[str, str], bool]]] = {
@@ -32,6 +32,7 @@ _FILTERS: dict[str, tuple[str, Callable[[str, str], bool]]] = {
     "after": ("date", lambda has, asked: has >= asked),
     "before": ("date", lambda has, asked: has < asked),
 }
+_DATE = re.compile(r"\d{4}(-\d\d(-\d\d)?)?", re.ASCII)
 #: Most phrases, and exclusions, of a query; characters of one, and of a filter's value.
 _MOST, _LONGEST = 16, 100
 #: Characters of a snippet, and before its first word that was asked for.
@@ -81,6 +82,7 @@ class Conditions:
             or not all(
                 isinstance(one, str) and len(one) <= _LONGEST for one in [*lists[0], *lists[1], *filters.values()]
             )
+            or not all(_is_date(name, value) for name, value in filters.items())
         ):
             raise WireError(
                 f"conditions are phrases and without, lists of at most {_MOST} texts of at most {_LONGEST} characters, "
@@ -88,16 +90,20 @@ class Conditions:
             )
         return cls(tuple(lists[0]), tuple(lists[1]), filters)
 
-    def meet(self, document: Document, analyser: Analyser) -> bool:
-        """True if a document meets all of them."""
+    def meet(self, about: Mapping[str, str], words: Words, analyser: Analyser) -> bool:
+        """True if a document, or a passage of it, meets all of them.
+
+        Args:
+            about: What is known about the document.
+            words: Its words.
+            analyser: Cuts phrases as it cut the words.
+        """
         for name, asked in self.filters.items():
             key, meets = _FILTERS[name]
-            has = document.about.get(key, "").lower()
-            if not has or not meets(has, asked):
+            has = about.get(key, "").lower()
+            if not has or (key == "date" and not _DATE.fullmatch(has)) or not meets(has, asked):
                 return False
-        if not self.phrases and not self.without:
-            return True
-        texts = [f" {' '.join(analyser.cut(text))} " for text in (document.title, document.body)]
+        texts = [f" {' '.join(part)} " for part in (words.title, words.body)] if self.phrases or self.without else []
 
         def stands(phrase: str) -> bool:  # in whichever language the document was cut
             ways = [f" {' '.join(words)} " for words in analyser.cut_each(phrase)]
@@ -105,8 +111,18 @@ class Conditions:
 
         return all(map(stands, self.phrases)) and not any(map(stands, self.without))
 
+    def needed(self, analyser: Analyser) -> set[str]:
+        """Words that every document that meets them holds; none where words have several forms."""
+        ways = [analyser.cut_each(phrase) for phrase in self.phrases]
+        return {word for way in ways if len(way) == 1 for word in way[0]}
+
 
 NO_CONDITIONS = Conditions()
+
+
+def _is_date(name: str, value: str) -> bool:
+    """False of a value that is no date where a filter needs one."""
+    return _FILTERS[name][0] != "date" or _DATE.fullmatch(value) is not None
 
 
 def parse_query(query: str, analyser: Analyser) -> tuple[str, Conditions]:
@@ -115,6 +131,9 @@ def parse_query(query: str, analyser: Analyser) -> tuple[str, Conditions]:
     Args:
         query: What a person typed.
         analyser: Cuts texts into words; a phrase of stop words alone is no condition.
+
+    Raises:
+        ConfigError: A filter stands twice, or has no date where it needs one.
     """
     phrases, without, filters = list[str](), list[str](), dict[str, str]()
     rest, at = list[str](), 0
@@ -122,16 +141,20 @@ def parse_query(query: str, analyser: Analyser) -> tuple[str, Conditions]:
         rest.append(query[at : found.start()])
         at = found.end()
         if found["filter"]:
-            filters[found["filter"]] = found["value"].strip('"').lower()[:_LONGEST]
+            name, value = found["filter"], found["value"].strip('"').lower()[:_LONGEST]
+            if name in filters:
+                raise ConfigError(f"{name}: stands twice in the query; say it once.")
+            filters[name] = value
             continue
         text, negative = (found["phrase"] or found["word"])[:_LONGEST], bool(found["word"] or found["not"])
         if any(analyser.cut_each(text)):
             (without if negative else phrases).append(text)
         if not negative:
             rest.append(text)
-    return " ".join(" ".join([*rest, query[at:]]).split()), Conditions(
-        tuple(phrases[:_MOST]), tuple(without[:_MOST]), filters
-    )
+    if wrong := next((name for name, value in filters.items() if not _is_date(name, value)), None):
+        raise ConfigError(f"{wrong}: needs a date such as 2024-03, got {filters[wrong]!r}.")
+    typed = " ".join(" ".join([*rest, query[at:]]).split())
+    return typed, Conditions(tuple(phrases[:_MOST]), tuple(without[:_MOST]), filters)
 
 
 class Snippet(NamedTuple):

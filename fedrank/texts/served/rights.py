@@ -1,9 +1,9 @@
 """Rights to read documents, and the identity of who asks.
 
 A document names its *readers*: askers, groups that the owner puts askers into, and people and groups of a company that
-signs for its people, ``company/name``. One that names none may be read by every asker, or by those that the owner's
-setting ``readers`` names. Who may not read a document does not find it: it is left out where candidates are chosen, and
-its words count in no frequency of the owner's own.
+signs for its people, ``company/person`` and ``company:group``. One that names none may be read by every asker, or by
+those that the owner's setting ``readers`` names. Who may not read a document does not find it: it is left out where
+candidates are chosen, and its words count in no frequency of the owner's own.
 
 A company is an asker whose public key the owner knows. It signs who asks (Ed25519): name, groups, and the last day on
 which that is so. An owner believes it about its own people and nothing else.
@@ -27,9 +27,9 @@ from fedrank.texts.served.documents import Document
 #: Reader that every asker is; and one that none is, of a document whose readers are said and are none.
 OPEN, CLOSED = "*", "!"
 #: Most characters of all readers of a document, and groups of a person.
-_LONGEST, _MOST_GROUPS = 4000, 64
+_LONGEST, MOST_GROUPS = 4000, 64
 _NAME = re.compile(r"[\w.@-]{1,64}", re.ASCII)
-_READER = re.compile(r"[\w.@-]{1,64}(/[\w.@-]{1,64})?", re.ASCII)
+_READER = re.compile(r"[\w.@-]{1,64}([/:][\w.@-]{1,64})?", re.ASCII)
 _PREFIX = b"fedrank person 1\n"
 
 
@@ -141,7 +141,7 @@ def identify(
     if given is not None:
         person = _verified(asker, key, given, day)
         name = f"{asker}/{person['name']}"
-        names |= {name, *(f"{asker}/{group}" for group in person["groups"])}
+        names |= {name, *(f"{asker}:{group}" for group in person["groups"])}
     if not default or names & set(default):
         names.add(OPEN)
     return Asking(name, frozenset(names))
@@ -155,7 +155,7 @@ def _verified(asker: str, key: bytes, given: Any, day: int) -> dict[str, Any]:
         groups, until = person["groups"], person["until"]
         if person["asker"] != asker or not is_name(person["name"]) or not isinstance(until, int):
             raise ValueError
-        if not isinstance(groups, list) or len(groups) > _MOST_GROUPS or not all(map(is_name, groups)):
+        if not isinstance(groups, list) or len(groups) > MOST_GROUPS or not all(map(is_name, groups)):
             raise ValueError
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError, InvalidSignature) as error:
         raise WireError("who asks is not signed by this asker's company, or this owner has not its key.") from error
@@ -179,8 +179,8 @@ def sign_person(private: bytes, company: str, name: str, groups: Iterable[str], 
     """
     groups = sorted(set(groups))
     check_names(name, *groups)
-    if len(groups) > _MOST_GROUPS:
-        raise ConfigError(f"a person is in at most {_MOST_GROUPS} groups, got {len(groups)}.")
+    if len(groups) > MOST_GROUPS:
+        raise ConfigError(f"a person is in at most {MOST_GROUPS} groups, got {len(groups)}.")
     said = json.dumps({"asker": company, "name": name, "groups": groups, "until": until}).encode()
     signature = Ed25519PrivateKey.from_private_bytes(private).sign(_PREFIX + said)
     return {"said": said.decode(), "signature": base64.b64encode(signature).decode()}

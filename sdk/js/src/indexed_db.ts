@@ -107,7 +107,7 @@ export class IndexedDbStore implements Store {
   #life(): Life | null {
     try {
       const [erased, out] = localStorage[this.name].split(" ");
-      return { erased: Number(erased), out: out === "true" };
+      return { erased: erased >= 0 ? +erased : Infinity, out: out === "true" }; // what is no number counts as all
     } catch {
       return null;
     }

@@ -58,7 +58,7 @@ export class Memory {
     return this.store.change((kept) => {
       if (kept.url === null) {
         const { spent, out, url } = this;
-        if (this.#opened) Object.assign(kept, { erased: spent, out });
+        if (this.#opened) Object.assign(kept, { erased: Math.max(kept.erased, spent), out: kept.out || out });
         if (this.#opened || kept.erased || kept.out) this.complain("what was kept is gone; the ε that was spent still counts");
         Object.assign(kept, { url, since: Date.now() });
       }

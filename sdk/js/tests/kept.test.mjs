@@ -3,7 +3,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { draft } from "../build/interleave.js";
+import { IndexedDbStore } from "../build/indexed_db.js";
 import * as k from "../build/kept.js";
+import { Memory } from "../build/memory.js";
 import { ledger } from "../build/shown.js";
 import { discreteLaplace } from "../build/laplace.js";
 import { privatisedDifference } from "../build/piecewise.js";
@@ -101,4 +103,35 @@ test("discrete Laplace noise has the distribution it should", () => {
   assert.ok(Math.abs(mean(drawn.map((x) => +(x === 0))) - zero) < 6 * Math.sqrt((zero * (1 - zero)) / draws));
   assert.ok(Math.abs(mean(drawn)) < 6 * Math.sqrt(variance / draws));
   assert.ok(Math.abs(mean(drawn.map((x) => x * x)) - variance) < 6 * Math.sqrt((fourth - variance ** 2) / draws));
+});
+
+test("what another page wrote down before a store was deleted is not taken back by a page that knows less", async () => {
+  for (const [erased, out, spent, left] of [[1, true, 0, [1, true]], [0, false, 0.5, [0.5, false]], [1, false, 2, [2, false]]]) {
+    let kept = k.nothing();
+    const store = { change: async (step) => step(kept), close() {}, persist() {}, alone: (act) => act() };
+    const memory = new Memory(store, "https://h", {}, false, osWords, () => {});
+    await memory.open();
+    memory.spent = spent;
+    kept = { ...k.nothing(), erased, out }; // deleted; the store knows this of the life before
+    await memory.put({});
+    assert.deepEqual([kept.erased, kept.out], left);
+  }
+});
+
+test("a life that is kept beside the store and is no number counts as all spent", async () => {
+  const request = { result: undefined };
+  const table = { get: () => (queueMicrotask(() => request.onsuccess()), request), put() {} };
+  const db = { transaction: () => {
+    const transaction = { objectStore: () => table, abort() {} };
+    setTimeout(() => transaction.oncomplete?.());
+    return transaction;
+  }, close() {}, objectStoreNames: { contains: () => true } };
+  for (const [written, erased] of [["garbage here", Infinity], ["-1 false", Infinity], ["0.5 false", 0.5], ["Infinity true", Infinity]]) {
+    globalThis.localStorage = { x: written };
+    globalThis.indexedDB = { open: () => { const opening = { result: db }; queueMicrotask(() => opening.onsuccess()); return opening; } };
+    const store = new IndexedDbStore("x");
+    assert.equal(await store.change((kept) => kept.erased), erased, written);
+  }
+  delete globalThis.localStorage;
+  delete globalThis.indexedDB;
 });

@@ -8,6 +8,7 @@ from urllib.error import HTTPError
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from search_worlds import owner, search_world
 
 from fedrank.core.errors import ConfigError, FormatError, RunError, WireError
@@ -17,8 +18,10 @@ from fedrank.deploy.search.portal import PortalApp
 from fedrank.deploy.search.service import Operator
 from fedrank.deploy.search.watched import WatchedFolder
 from fedrank.texts.served.engines.tantivy import TantivyEngine
+from fedrank.texts.served.envelopes import Tickets
 from fedrank.texts.served.files import read_documents
-from fedrank.texts.served.owner import OwnerSettings
+from fedrank.texts.served.owner import Owner, OwnerSettings
+from fedrank.texts.served.query import Conditions
 from fedrank.texts.served.rights import (
     CLOSED,
     OPEN,
@@ -37,7 +40,7 @@ ROWS = [
     {"id": "open", "title": "Wings", "text": "wings for everybody"},
     {"id": "anna", "title": "Wings of Anna", "text": "wings and a quaternion", "readers": ["anna"]},
     {"id": "group", "title": "Wings of surgeons", "text": "wings in surgery", "readers": "surgeons, heads"},
-    {"id": "acme", "title": "Wings of Acme", "text": "wings of the works council", "readers": ["acme/council"]},
+    {"id": "acme", "title": "Wings of Acme", "text": "wings of the works council", "readers": ["acme:council"]},
     {"id": "bert", "title": "Wings of Bert", "text": "wings of bert alone", "readers": ["acme/bert"]},
     {"id": "none", "title": "Wings of no one", "text": "wings of no one", "readers": []},
 ]
@@ -203,7 +206,11 @@ def test_the_owner_knows_who_was_given_what_for_as_long_as_it_says(tmp_path, mon
         asked.fetch(asked.search("wings").hits[0])
         askers = homes["north"].askers()
         rows = [(row["name"], row["kind"], row["query"], row["given"]) for row in askers.asked()]
-        assert rows == [("anna", "search", "wing", ["a"]), ("anna", "fetch", "", ["a"])]
+        assert [(name, kind, given) for name, kind, _, given in rows] == [
+            ("anna", "search", ["a"]),
+            ("anna", "fetch", ["a"]),
+        ]
+        assert json.loads(rows[0][2]) == {"words": ["wing"]}
         assert not list(askers.asked("ann")) and len(list(askers.asked("anna"))) == 2
         later = time.time() + 2 * 86400
         monkeypatch.setattr("fedrank.deploy.search.folder.time.time", lambda: later)
@@ -216,7 +223,7 @@ def test_the_owner_knows_who_was_given_what_for_as_long_as_it_says(tmp_path, mon
     ("given", "text"),
     [
         ("anna, bert", "anna bert"),
-        (["acme/heads", "anna", "anna"], "acme/heads anna"),
+        (["acme:heads", "anna", "anna"], "acme:heads anna"),
         ([], CLOSED),
         ("", CLOSED),
         ("anna *", ""),
@@ -241,6 +248,7 @@ def test_files_name_their_readers_or_their_folder_does(tmp_path):
     (root / "t.csv").write_text("id,title,text,readers\nrow1,One,text of one,anna\nrow2,Two,text of two,\n")
     (root / "board" / "minutes" / "c.txt").write_text("text c")
     (root / "board" / "d.md").write_text("---\ntitle: D\nreaders: '*'\n---\ntext d")
+    (root / "mac.md").write_bytes(b"---\rreaders: hr\r---\rtext m")
     (root / "wrong.md").write_text("---\ntitle: W\nreaders: [3]\n---\ntext w")
     problems = []
     kept = {one.id: one.about.get("readers", "") for one in read_documents(root, problems)}
@@ -251,6 +259,7 @@ def test_files_name_their_readers_or_their_folder_does(tmp_path):
         "row2": "",
         "board/minutes/c.txt": "board heads",
         "board/d.md": "",
+        "mac.md": "hr",
     }
     assert len(problems) == 1 and problems[0].startswith("wrong.md")
     (root / "board" / "READERS").write_bytes(b"\xff\xfe board!")
@@ -307,3 +316,102 @@ def test_a_portal_signs_who_the_proxy_says_and_keeps_their_answers_apart(world):
         assert post("/v1/fetch", hit, **{"Remote-User": "bert", "Remote-Groups": "council"})[0] == 404
         assert post("/v1/fetch", hit)[0] == 400
         assert post("/v1/search", {"query": "wings"}, **{"Remote-User": "eve bad"})[0] == 400
+
+
+def test_groups_and_people_of_a_company_are_told_apart():
+    key = new_key()
+    public = key_of_text(public_key(key))
+    who = identify("acme", (), public, sign_person(key, "acme", "hr", (), DAY), DAY).readers
+    assert "acme/hr" in who and "acme:hr" not in who
+    assert "acme:hr" in identify("acme", (), public, sign_person(key, "acme", "eve", ("hr",), DAY), DAY).readers
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\nreaders: hr\n\nunclosed",
+        "\n---\nreaders: hr\n---\na blank line before",
+        "---\nreaders: hr\n...\ntext",
+        "---\nreaders:hr\n---\ntext",
+        "---\n- readers: hr\n---\ntext",
+        "+++\nreaders = 'hr'\n+++\ntext",
+        "---\nreader: hr\n---\ntext",
+        "---\nreaders: hr\nReaders: mary\n---\ntext",
+        "---\ntitle: [\nreaders: hr\n---\ntext",
+    ],
+)
+def test_front_matter_that_names_readers_and_cannot_be_read_keeps_the_document_out(tmp_path, text):
+    (tmp_path / "a.md").write_bytes(text.encode())
+    problems = []
+    assert list(read_documents(tmp_path, problems)) == [] and len(problems) == 1
+
+
+def test_json_lines_name_readers_in_any_case_and_in_about(tmp_path):
+    rows = [{"Readers": "hr"}, {"readers": None, "about": {"readers": "hr"}}, {"readers": "hr", "about": {"x": "y"}}]
+    lines = "\n".join(json.dumps({"id": str(n), "text": f"text {n}", **row}) for n, row in enumerate(rows))
+    (tmp_path / "a.jsonl").write_text(lines)
+    assert [one.about["readers"] for one in read_documents(tmp_path, [])] == ["hr"] * 3
+
+
+def test_readers_above_the_folder_count_and_what_cannot_be_read_keeps_files_from_all(tmp_path):
+    inner = tmp_path / "docs" / "hr" / "x"
+    inner.mkdir(parents=True)
+    (inner / "a.txt").write_text("text")
+    (tmp_path / "docs" / "hr" / "READERS").write_text("hr")
+    for root in (tmp_path / "docs", inner, inner / "a.txt"):
+        (one,) = read_documents(root, [])
+        assert one.about["readers"] == "hr"
+    (inner / "READERS").mkdir()
+    problems = []
+    (one,) = read_documents(tmp_path / "docs", problems)
+    assert one.about["readers"] == CLOSED and any("READERS" in line for line in problems)
+    (inner / "READERS").rmdir()
+    (inner / "READERS").symlink_to("nowhere")
+    (one,) = read_documents(tmp_path / "docs", [])
+    assert one.about["readers"] == CLOSED
+
+
+def _scores(folder, rows, name, readers=""):
+    documents = folder / f"{name}.jsonl"
+    documents.write_text("\n".join(map(json.dumps, rows)))
+    with search_world(folder / name, {"north": []}, OwnerSettings(readers=readers)) as (_, homes, file):
+        Operator(homes["north"].path).add(documents)
+        askers = homes["north"].askers()
+        guest = Federation(file, ("guest", {"north": askers.allow("guest")}))
+        askers.close()
+        return [hit.score for hit in guest.search("merger").hits]
+
+
+def test_a_guest_learns_nothing_of_documents_that_name_no_readers_where_these_are_for_others(tmp_path):
+    """Where the setting names readers: the score of the guest's one document is the same whatever the others hold."""
+    own = {"id": "own", "text": "the merger as told to the guest", "readers": "guest"}
+    found = [
+        _scores(tmp_path, [own, *({"id": str(n), "text": f"{word} {n}"} for n in range(20))], word, "staff")
+        for word in ("merger", "lunch")
+    ]
+    assert found[0] == found[1] and len(found[0]) == 1 and found[0][0] > 0
+
+
+def test_words_of_removed_documents_that_named_readers_count_nowhere(tmp_path):
+    engine = TantivyEngine(tmp_path / "index")
+    rows = [{"id": str(n), "text": "merger" if n == 0 else f"lunch {n}"} for n in range(5)]
+    rows += [{"id": f"hr{n}", "text": f"merger {n}", "readers": "hr"} for n in range(20)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    engine.add(read_documents(tmp_path / "a.jsonl"))
+    assert engine.frequencies(["merger"]) == [(1, 0)] and (engine.count_open(), len(engine)) == (5, 25)
+    engine.remove([f"hr{n}" for n in range(20)])
+    assert engine.frequencies(["merger"]) == [(1, 0)] and engine.count_open() == len(engine) == 5
+    engine.close()
+
+
+def test_conditions_look_at_no_more_than_four_times_the_candidates(tmp_path, monkeypatch):
+    engine = TantivyEngine(tmp_path / "index")
+    rows = [{"id": str(n), "text": f"wing {'x ' * (n % 7)} {n}"} for n in range(400)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    engine.add(read_documents(tmp_path / "a.jsonl"))
+    judged, real = [], Conditions.meet
+    monkeypatch.setattr(Conditions, "meet", lambda self, *args: judged.append(args) or real(self, *args))
+    asked = Owner(engine, X25519PrivateKey.generate(), Tickets(bytes(32)), None, OwnerSettings(candidates=20))
+    assert asked.search(["wing"], 5, "", Conditions(("never there",))) == []
+    assert asked.search(["wing"], 5, "", Conditions((), ("wing",))) == [] and len(judged) <= 80
+    engine.close()

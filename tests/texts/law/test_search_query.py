@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from fedrank.core.errors import WireError
+from fedrank.core.errors import ConfigError, WireError
 from fedrank.texts.served.analyser import Analyser, english
-from fedrank.texts.served.documents import Document
+from fedrank.texts.served.documents import Document, words_of
 from fedrank.texts.served.query import SNIPPET, Conditions, find_snippet, parse_query, snippet_of
 
 
@@ -45,6 +45,7 @@ def test_a_phrase_of_stop_words_is_no_condition():
         {"phrases": [3]},
         {"filters": {"readers": "x"}},
         {"filters": {"type": 3}},
+        {"filters": {"after": "soon"}},
         {"more": []},
     ],
 )
@@ -59,6 +60,11 @@ DOCUMENT = Document(
     "The boundary layers of swept wings.",
     {"type": "pdf", "author": "Milton Van Dyke", "date": "2024-03-05"},
 )
+
+
+def meets_all(query, document, analyser=None):
+    analyser = analyser or english()
+    return parsed(query, analyser)[1].meet(document.about, words_of([document], analyser)[0], analyser)
 
 
 @pytest.mark.parametrize(
@@ -83,22 +89,29 @@ DOCUMENT = Document(
     ],
 )
 def test_documents_meet_conditions(query, meets):
-    assert parsed(query)[1].meet(DOCUMENT, english()) is meets
+    assert meets_all(query, DOCUMENT) is meets
 
 
 def test_a_document_without_a_date_meets_no_filter_of_dates():
     for query in ("after:1900", "before:2900", "type:pdf", "author:a"):
-        assert not parsed(query)[1].meet(DOCUMENT._replace(about={}), english())
+        assert not meets_all(query, DOCUMENT._replace(about={}))
+    assert not meets_all("after:2024", DOCUMENT._replace(about={"date": "3 May 1999"}))
+
+
+@pytest.mark.parametrize("query", ["after:2024-3", "before:01.02.2025", "after:soon", "type:pdf type:docx"])
+def test_filters_that_cannot_be_meant_are_refused(query):
+    with pytest.raises(ConfigError):
+        parsed(query)
 
 
 def test_phrases_are_found_in_the_language_of_the_document():
     analyser = Analyser(("english", "german", "chinese"))
     german = Document("1", "", "Die Ergebnisse der Untersuchungen liegen vor, und die Wirkungen sind belegt.")
     chinese = Document("2", "", "第三季度信息检索系统报告")
-    assert parsed('"Wirkungen sind belegt"', analyser)[1].meet(german, analyser)
-    assert not parsed('"belegt Wirkungen"', analyser)[1].meet(german, analyser)
-    assert parsed('"信息检索"', analyser)[1].meet(chinese, analyser)
-    assert not parsed('"检索信息"', analyser)[1].meet(chinese, analyser)
+    assert meets_all('"Wirkungen sind belegt"', german, analyser)
+    assert not meets_all('"belegt Wirkungen"', german, analyser)
+    assert meets_all('"信息检索"', chinese, analyser)
+    assert not meets_all('"检索信息"', chinese, analyser)
 
 
 def test_snippets_hold_as_many_different_words_as_any_window():

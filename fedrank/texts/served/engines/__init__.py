@@ -7,6 +7,7 @@ An engine finds; it does not decide. The candidates that it gives are scored aga
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -25,6 +26,7 @@ class Candidate(NamedTuple):
         vector: What an encoder makes of the passage, of length 1; None where the engine keeps none.
         title: The document's title.
         text: Text of the passage.
+        about: What is known about the document.
     """
 
     id: str
@@ -32,6 +34,7 @@ class Candidate(NamedTuple):
     vector: Float32[np.ndarray, " size"] | None = None
     title: str = ""
     text: str = ""
+    about: Mapping[str, str] = MappingProxyType({})
 
 
 @runtime_checkable
@@ -66,7 +69,11 @@ class Engine(Protocol):
         ...
 
     def candidates(
-        self, weights: Mapping[str, float], most: int, readers: Collection[str] = (OPEN,)
+        self,
+        weights: Mapping[str, float],
+        most: int,
+        readers: Collection[str] = (OPEN,),
+        needed: Collection[str] = (),
     ) -> list[Candidate]:
         """Documents, or passages of them, that hold some of the words, the most promising ones.
 
@@ -75,6 +82,7 @@ class Engine(Protocol):
             most: Largest number of documents.
             readers: Only documents that one of these may read; an engine that knows no readers has documents that
                 name none, for which :data:`~fedrank.texts.served.rights.OPEN` stands.
+            needed: Words of which a document holds each; an engine may ignore them.
         """
         ...
 

@@ -84,7 +84,11 @@ class OpenSearchEngine(ForeignEngine):
         return self._document(found) if found.get("found") else None
 
     def candidates(
-        self, weights: Mapping[str, float], most: int, readers: Collection[str] = (OPEN,)
+        self,
+        weights: Mapping[str, float],
+        most: int,
+        readers: Collection[str] = (OPEN,),
+        needed: Collection[str] = (),
     ) -> list[Candidate]:
         """The best documents by the engine's BM25, with each word's own weight divided out and the given one put in."""
         if not weights or OPEN not in readers:

@@ -77,7 +77,11 @@ class PostgresEngine(ForeignEngine):
         return document_of_row(*rows[0]) if rows else None
 
     def candidates(
-        self, weights: Mapping[str, float], most: int, readers: Collection[str] = (OPEN,)
+        self,
+        weights: Mapping[str, float],
+        most: int,
+        readers: Collection[str] = (OPEN,),
+        needed: Collection[str] = (),
     ) -> list[Candidate]:
         """The best rows by ``ts_rank`` of each word in body and title, each word at its weight."""
         if not weights or OPEN not in readers:

@@ -56,7 +56,7 @@ class TantivyEngine:
     def __init__(self, folder: Path, encoder: Encoder | None = None, analyser: Analyser | None = None):
         self._folder, self._encoder, self._analyser = folder, encoder, analyser or english()
         self._count: int | None = None
-        self._restricted: bool | None = None
+        self._marker, self._matches = folder / "restricted", dict[tuple[str, str], int]()
         self._lengths: Float64[np.ndarray, " fields"] | None = None
         made_by = " ".join((_LAYOUT, index_fingerprint(self._analyser), encoder.digest if encoder else "-"))
         path, former = folder / "analyser", folder.with_name(f"{folder.name}.former")
@@ -122,6 +122,8 @@ class TantivyEngine:
         return count
 
     def _write(self, batch: Sequence[Document], kept: Iterable[dict[str, list[bytes]]] | None = None) -> None:
+        if any("readers" in document.about for document in batch):
+            self._marker.touch()
         passages = [passages_of(document.body) for document in batch]
         vectors = iter(self._vectors(batch, passages) if kept is None else kept)
         for document, own in zip(batch, passages, strict=True):
@@ -130,7 +132,7 @@ class TantivyEngine:
             whole = {f"b{word}" for words in cut for word in words} | {f"t{word}" for word in title}
             for number, (passage, body) in enumerate(zip(own, cut, strict=True)):
                 first: dict[str, Any] = {} if number else {"first": ["1"], "whole_words": [" ".join(sorted(whole))]}
-                if not number and document.about:
+                if document.about:
                     first["about"] = [json.dumps(dict(document.about)).encode()]
                 self._writer.add_document(
                     tantivy.Document(
@@ -165,7 +167,11 @@ class TantivyEngine:
         return _document(parts) if parts else None
 
     def candidates(
-        self, weights: Mapping[str, float], most: int, readers: Collection[str] = (OPEN,)
+        self,
+        weights: Mapping[str, float],
+        most: int,
+        readers: Collection[str] = (OPEN,),
+        needed: Collection[str] = (),
     ) -> list[Candidate]:
         """The best passages by tantivy's BM25 of body and title, each word at its weight in place of tantivy's own."""
         searcher = self._searcher()
@@ -179,9 +185,13 @@ class TantivyEngine:
                     clauses.append((should, boost(term, weight / own)))
         if not clauses:
             return []
-        wanted = self._query.boolean_query(clauses)
+        must = [self._query.boolean_query(clauses)]
         if self._is_restricted() or OPEN not in readers:
-            wanted = self._query.boolean_query([(tantivy.Occur.Must, wanted), (tantivy.Occur.Must, self._of(readers))])
+            must.append(self._of(readers))
+        for word in needed:
+            terms = [(should, term_query(self._schema, field, word, index_option="basic")) for field in _SEARCHED]
+            must.append(self._query.const_score_query(self._query.boolean_query(terms), 0.0))
+        wanted = self._query.boolean_query([(tantivy.Occur.Must, one) for one in must])
         hits = searcher.search(wanted, most, count=False).hits
         return [self._candidate(searcher.doc(address)) for _, address in hits]
 
@@ -194,7 +204,10 @@ class TantivyEngine:
         if self._is_restricted():
 
             def frequency(field: str, word: str) -> int:
-                return self._count_matches(self._query.term_query(self._schema, field, word, index_option="basic"))
+                if (field, word) not in self._matches:
+                    term = self._query.term_query(self._schema, field, word, index_option="basic")
+                    self._matches[field, word] = self._count_matches(term)
+                return self._matches[field, word]
 
         return [tuple(int(frequency("whole_words", mark + word)) for mark in _MARKS) for word in words]  # type: ignore[misc]
 
@@ -227,12 +240,8 @@ class TantivyEngine:
         return int(self._searcher().search(both, 1).count or 0)
 
     def _is_restricted(self) -> bool:
-        """True if any document names readers."""
-        known = self._restricted
-        if known is None:
-            searcher = self._searcher()
-            known = self._restricted = int(searcher.search(self._of((OPEN,)), 1).count or 0) < searcher.num_docs
-        return known
+        """True if any document ever named readers: of removed ones words stay until tantivy merges what holds them."""
+        return self._marker.exists()
 
     def _searcher(self) -> Any:
         return self._index.searcher()
@@ -254,8 +263,9 @@ class TantivyEngine:
         title, body = (stored.get_first(name) or "" for name in ("title_words", "body_words"))
         raw = None if self._encoder is None else stored.get_first("vector")
         vector = None if raw is None else np.frombuffer(bytes(raw), "<f2").astype(np.float32)
-        words, text = Words(title.split(), body.split()), _text(stored, "body")
-        return Candidate(stored.get_first("id"), words, vector, _text(stored, "title"), text)
+        words = Words(title.split(), body.split(), stored.get_first("parts") or 1)
+        about = json.loads(_text(stored, "about") or "{}")
+        return Candidate(stored.get_first("id"), words, vector, _text(stored, "title"), _text(stored, "body"), about)
 
     def _commit(self) -> None:
         try:
@@ -264,7 +274,8 @@ class TantivyEngine:
         except (OSError, ValueError) as error:
             raise RunError(f"{self._folder}: the index cannot be written ({error}). Nothing was added.") from error
         finally:
-            self._count = self._lengths = self._restricted = None
+            self._count = self._lengths = None
+            self._matches.clear()
 
 
 def _schema() -> Any:

@@ -317,7 +317,7 @@ def log(folder: Path, /, *, asker: str = "", days: int = 0, as_json: AsJson = Fa
     from datetime import UTC, datetime
 
     askers = OwnerFolder(folder).askers()
-    for row in askers.asked(asker, int(time.time()) - days * 86400 if days else 0):
+    for row in askers.list_questions(asker, int(time.time()) - days * 86400 if days else 0):
         if as_json:
             print_json(row)
             continue

@@ -184,7 +184,7 @@ class Askers:
             row = (int(time.time()), name, kind, query, json.dumps([*documents]))
             self._write("INSERT INTO asked VALUES (?, ?, ?, ?, ?)", row)
 
-    def asked(self, name: str = "", since: int = 0) -> Iterator[dict[str, Any]]:
+    def list_questions(self, name: str = "", since: int = 0) -> Iterator[dict[str, Any]]:
         """Questions of askers, oldest first: ``at`` (seconds since 1970), ``name``, ``kind``, ``query``, ``given``.
 
         Args:

@@ -376,7 +376,7 @@ class Owner:
         for word, weight in zip(words, statistics.idf.max(axis=1).tolist(), strict=True):
             weights[word] = weights.get(word, 0.0) + max(weight, _LEAST)
         asked, judged = max(self.settings.candidates, most), dict[str, bool]()
-        needed = conditions.needed(self.analyser)
+        needed = conditions.list_needed(self.analyser)
         for _ in range(
             2 if conditions else _ROUNDS + 1
         ):  # passages of a few long documents, or ones that do not fit, may hide others

@@ -111,7 +111,7 @@ class Conditions:
 
         return all(map(stands, self.phrases)) and not any(map(stands, self.without))
 
-    def needed(self, analyser: Analyser) -> set[str]:
+    def list_needed(self, analyser: Analyser) -> set[str]:
         """Words that every document that meets them holds; none where words have several forms."""
         ways = [analyser.cut_each(phrase) for phrase in self.phrases]
         return {word for way in ways if len(way) == 1 for word in way[0]}

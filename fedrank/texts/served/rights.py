@@ -139,7 +139,7 @@ def identify(
     """
     names, name = {asker, *groups}, asker
     if given is not None:
-        person = _verified(asker, key, given, day)
+        person = _verify(asker, key, given, day)
         name = f"{asker}/{person['name']}"
         names |= {name, *(f"{asker}:{group}" for group in person["groups"])}
     if not default or names & set(default):
@@ -147,7 +147,7 @@ def identify(
     return Asking(name, frozenset(names))
 
 
-def _verified(asker: str, key: bytes, given: Any, day: int) -> dict[str, Any]:
+def _verify(asker: str, key: bytes, given: Any, day: int) -> dict[str, Any]:
     try:
         said, signature = given["said"].encode(), base64.b64decode(given["signature"], validate=True)
         Ed25519PublicKey.from_public_bytes(key).verify(signature, _PREFIX + said)

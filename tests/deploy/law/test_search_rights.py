@@ -205,17 +205,17 @@ def test_the_owner_knows_who_was_given_what_for_as_long_as_it_says(tmp_path, mon
     ):
         asked.fetch(asked.search("wings").hits[0])
         askers = homes["north"].askers()
-        rows = [(row["name"], row["kind"], row["query"], row["given"]) for row in askers.asked()]
+        rows = [(row["name"], row["kind"], row["query"], row["given"]) for row in askers.list_questions()]
         assert [(name, kind, given) for name, kind, _, given in rows] == [
             ("anna", "search", ["a"]),
             ("anna", "fetch", ["a"]),
         ]
         assert json.loads(rows[0][2]) == {"words": ["wing"]}
-        assert not list(askers.asked("ann")) and len(list(askers.asked("anna"))) == 2
+        assert not list(askers.list_questions("ann")) and len(list(askers.list_questions("anna"))) == 2
         later = time.time() + 2 * 86400
         monkeypatch.setattr("fedrank.deploy.search.folder.time.time", lambda: later)
         askers.count("anna", "search", b"x", int(later // 86400), "")
-        assert not list(askers.asked())
+        assert not list(askers.list_questions())
         askers.close()
 
 

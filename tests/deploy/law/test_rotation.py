@@ -319,10 +319,10 @@ def test_a_witness_follows_no_change_that_the_operator_did_not_sign(tmp_path):
         for before in (fresh, begun):
             for wrong in ([old], [old, thief], [old, old], [operator, old], []):
                 assert read(*wrong, before=before).key == old.key
-            assert read(old, operator, before=before).key.public == thief.key.public
+            assert read(old, operator, before=before).key == dataclasses.replace(old.key, public=thief.key.public)
         # Terms that name no operator, and a log that has none that can be read.
         entries[0] = b"\x01" + json.dumps(json.loads(entries[0][1:]) | {"operator": ""}).encode()
-        assert read(old).key.public == thief.key.public and read(old).operator == ""
+        assert read(old).key != old.key and read(old).operator == ""
         entries[0] = b"\x01{}"
         assert read(old).key == old.key and read(old).operator is None
 

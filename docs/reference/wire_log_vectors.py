@@ -88,9 +88,14 @@ def vkey(name, kind):
 ORIGIN = f"fedrank/{HUB}"
 
 
-def head(leaves, signer=ORIGIN, origin=ORIGIN, size=None, root=None):
+def bound(numbers, leaves):
+    """The line of a checkpoint about notices (10.12)."""
+    return f"notices {b64(sha(b''.join(n.to_bytes(8, 'big') + sha(leaves[n]) for n in numbers)))}\n" if numbers else ""
+
+
+def head(leaves, signer=ORIGIN, origin=ORIGIN, size=None, root=None, more=""):
     """Text and log's signature line of a checkpoint."""
-    text = f"{origin}\n{len(leaves) if size is None else size}\n{b64(mth(leaves) if root is None else root)}\n"
+    text = f"{origin}\n{len(leaves) if size is None else size}\n{b64(mth(leaves) if root is None else root)}\n{more}"
     raw = key_id(origin, 1, public(ORIGIN)) + private(signer).sign(text.encode())
     return text, f"— {origin} {b64(raw)}\n"
 
@@ -152,14 +157,22 @@ def change(what, when, old, new, *names):
     return signed(bytes([7, what]) + when.to_bytes(8, "big") + public(old) + public(new), *names)
 
 
+def recovery(leaves, when, key=ORIGIN, *names):
+    """An entry of kind 6 after these, signed by the keys of names (10.10)."""
+    entry = b"\x06" + when.to_bytes(8, "big")
+    place = entry + len(leaves).to_bytes(8, "big") + mth(leaves) + public(key)
+    return entry + b"".join(private(name).sign(f"{ORIGIN}\n".encode() + place) for name in names)
+
+
 def notice(number, leaves):
     """An entry, and the proof that it is in the log."""
     return {"number": number, "entry": b64(leaves[number]), "proof": [b64(one) for one in path(number, leaves)]}
 
 
-def answer(leaves, before, *, since=None, by=(), lines=None, notices=(), signers=(), **head_options):
-    """What a hub says about its log."""
-    text, line = head(leaves, **head_options)
+def answer(leaves, before, *, since=None, by=(), lines=None, notices=(), signers=(), claimed=None, **head_options):
+    """What a hub says about its log; ``claimed`` are entries that it says are there."""
+    claimed = claimed or leaves
+    text, line = head(leaves, **{"more": bound(notices, claimed)} | head_options)
     line = "".join(line_of(text, name) for name in signers) or line
     lines = line + "".join(cosigned(text, name) for name in by) if lines is None else lines
     made = {
@@ -168,7 +181,7 @@ def answer(leaves, before, *, since=None, by=(), lines=None, notices=(), signers
         "entries": [b64(one) for one in leaves[before:]],
     }
     if notices:
-        made["notices"] = [notice(number, leaves) for number in notices]
+        made["notices"] = [{**notice(number, leaves), "entry": b64(claimed[number])} for number in notices]
     if since == 0:
         made["terms"] = b64(leaves[0])
         made["proof"] = [b64(one) for one in path(0, leaves)]
@@ -280,11 +293,11 @@ def keys():
     log = entries(70)
     tail, operator, newest = {"before": 64}, {"operator": public("operator").hex()}, {"model": model(69).hex()}
 
-    def case(name, expect, *added, notices=None, signers=("second",), kept=None, terms=None, before=66):
+    def case(name, expect, *added, notices=None, signers=("second",), kept=None, terms=None, before=66, **options):
         leaves = [*log, *added]
         numbers = range(71, len(leaves)) if notices is None else notices
         return {
-            "name": name, "answer": answer(leaves, **tail, notices=numbers, signers=signers), "quorum": 0,
+            "name": name, "answer": answer(leaves, **tail, notices=numbers, signers=signers, **options), "quorum": 0,
             "seen": seen(log[:before]) | ({} if kept is None else {"keys": kept}), "expect": expect, **newest,
             "terms": terms or {},
         }  # fmt: skip
@@ -307,9 +320,8 @@ def keys():
         change(1, NOW - 9, "second", "third", "second"),
         signers=("third",),
     )
-    outside = case("a change that is not in the log", "wrong", first)
-    outside["answer"]["notices"][0]["entry"] = b64(change(1, NOW - 7, ORIGIN, "second", ORIGIN))
-    yield outside
+    other = [*log, change(1, NOW - 7, ORIGIN, "second", ORIGIN)]
+    yield case("a change that is not in the log", "wrong", first, claimed=other)
     yield case("a change that was seen", "proven", first, kept={"1": first.hex()})
     yield case("the key from before one that was seen", "wrong", kept={"1": first.hex()}, signers=(ORIGIN,))
     fork = change(1, NOW - 7, ORIGIN, "mallory", ORIGIN)
@@ -319,6 +331,10 @@ def keys():
     early, late = (change(2, NOW - n, "gateway 1", f"gateway {n}") for n in (9, 8))
     yield case("a gateway's key", "proven", early, late, notices=[72], signers=(), kept={"2": early.hex()})
     yield case("a gateway's key from before", "wrong", early, signers=(), kept={"2": late.hex()})
+    same = change(2, NOW - 9, "gateway 1", "gateway 7")
+    yield case("a gateway's key that was seen", "proven", early, signers=(), kept={"2": early.hex()})
+    yield case("another key of the gateway, of the same time", "wrong", early, signers=(), kept={"2": same.hex()})
+    yield from bindings(case, log, early, late)
     two = change(1, NOW - 9, ORIGIN, "second", ORIGIN, "operator")
     yield case("a change that the operator signed", "proven", two, terms=operator)
     yield case("a change that the operator did not sign", "wrong", first, terms=operator)
@@ -333,22 +349,65 @@ def keys():
     for name, expect, entry, terms in (
         ("put back", "proven", back, {}),
         ("put back, signed where no one is named", "wrong", signed(back, "operator"), {}),
-        ("put back, signed by the operator", "proven", signed(back, "operator"), operator),
         ("put back, not signed", "wrong", back, operator),
-        ("put back, signed by the log's key", "wrong", signed(back, ORIGIN), operator),
     ):
         tail, log = {**ended, "before": 65}, entries(70, {**TERMS, **terms})
         yield case(name, expect, entry, signers=(), terms=terms, before=71)
-    yield case(
-        "put back behind a change of keys, by the operator",
-        "proven",
-        signed(back, "operator"),
-        signers=(),
-        terms=operator,
-        kept={"1": two.hex()},
-    )
+    by_operator, when = {"terms": operator, "before": 71}, NOW - 5
+    for name, expect, *entry in (
+        ("put back, signed by the operator", "proven", log, when, ORIGIN, "operator"),
+        ("put back, signed by the log's key", "wrong", log, when, ORIGIN, ORIGIN),
+        ("put back, signed for another place", "wrong", log[:-1], when, ORIGIN, "operator"),
+        ("put back, signed for another log", "wrong", [*log[:-1], back], when, ORIGIN, "operator"),
+        ("put back, signed for another key of the log", "wrong", log, when, "second", "operator"),
+    ):
+        yield case(name, expect, recovery(*entry), signers=(), **by_operator)
+    anywhere, named = signed(back, "operator"), recovery(log, when, ORIGIN, "operator")
+    yield case("put back, signed for any place", "wrong", anywhere, signers=(), **by_operator)
+    by_operator["kept"] = {"1": two.hex()}
+    yield case("put back behind a change of keys, by the operator", "proven", named, signers=(), **by_operator)
+    yield case("put back behind a change of keys, for any place", "wrong", anywhere, signers=(), **by_operator)
+    yield case("put back, and the wrong key signs", "wrong", named, **by_operator)
+    changed = recovery([*log, two], when, "second", "operator")
+    yield case("put back after a change of keys", "proven", two, changed, **by_operator)
+    yield case("the same without the change", "wrong", changed, signers=(), **by_operator)
+    later = change(1, NOW - 4, ORIGIN, "third", ORIGIN, "operator")
+    yield case("put back, and then a change of keys", "proven", named, later, signers=("third",), **by_operator)
     tail, log = ended, entries(70)
     yield case("put back behind a change of keys", "wrong", back, signers=(), kept={"1": first.hex()})
+
+
+def bindings(case, log, early, late):
+    """Notices that are not those of the head's line, or are none; two changes of the gateway's key were made."""
+    issuer = change(3, NOW - 7, "issuer 1", "issuer 2")
+    good, line = {"signers": ()}, bound([71], [*log, early])
+    yield case("a line about notices, and another one", "proven", early, more=f"another line\n{line}", **good)
+    yield case("notices without a line", "wrong", early, more="", **good)
+    yield case("the line twice", "wrong", early, more=2 * line, **good)
+    yield case("a line about other notices", "wrong", early, more=bound([70], log), **good)
+    yield case("a line about other numbers", "wrong", early, more=bound([70], [*log[:70], early]), **good)
+    yield case("a line without notices", "wrong", notices=(), more=line, **good)
+    yield case("an entry of another kind", "wrong", notices=[70], **good)
+    yield case("one notice twice", "wrong", early, notices=[71, 71], **good)
+
+    def twisted(name, twist, expect="wrong"):
+        made = case(name, expect, early, late, issuer, notices=[72, 73], **good)
+        made["answer"]["notices"] = twist(made["answer"]["notices"])
+        return made
+
+    def numbered(number):
+        return lambda notices: [{**notices[0], "number": number}, notices[1]]
+
+    yield twisted("all notices", lambda notices: notices, "proven")
+    yield twisted("all notices are left out", lambda notices: [])
+    yield twisted("one notice is left out", lambda notices: notices[1:])
+    yield twisted("an earlier notice in place of the newest", lambda notices: [notice(71, [*log, early]), notices[1]])
+    yield twisted("notices in another order", lambda notices: notices[::-1])
+    yield twisted("no list of notices", lambda notices: {})
+    yield twisted("nothing in place of notices", lambda notices: None)
+    yield twisted("a number with a point", numbered(72.0), "proven")
+    for number in ("72", 72.5, True, None, -1, 73, 2**53, 2**53 + 72):
+        yield twisted(f"the number {number!r}", numbered(number))
 
 
 def vectors():

@@ -148,8 +148,9 @@ class ScriptedLog:
         if entry not in self._entries:
             self._entries.append(entry)
         leaves = [leaf_hash(one) for one in self._entries]
-        head = Checkpoint.of(self._keys[0].key.name, len(leaves), _tree_over(leaves))
         changed = self._changed and not self.late
+        told = [(self._changed, self._entries[self._changed])] if changed else []
+        head = Checkpoint.of(self._keys[0].key.name, len(leaves), _tree_over(leaves), told)
         said: dict[str, Json] = {
             "checkpoint": head.with_lines(self._keys[2 if changed else 0].line(head)),
             "frontier": [],

@@ -13,12 +13,13 @@ import { minify } from "terser";
 const DEVICE = "dist/fedrank-device.js";
 /**
  * Bundles, their formats and the most bytes of each after gzip. The first is the whole device: a service worker may not
- * load anything later; that keys of the hub change takes 500 of its bytes. The second is the same for a <script>
+ * load anything later; that keys of the hub change takes 640 of its bytes, 140
+ * of them for the check that no change was left out of what came. The second is the same for a <script>
  * without modules, as the global `fedrank`.
  */
 const BUNDLES = [
-  [DEVICE, "build/index.js", 21_400],
-  ["dist/fedrank-device.iife.js", "build/index.js", 21_450],
+  [DEVICE, "build/index.js", 21_550],
+  ["dist/fedrank-device.iife.js", "build/index.js", 21_600],
   ["dist/attest.js", "build/attest.js", 1_000],
 ];
 /** What was measured to make the device smallest after gzip; no function here relies on its own `this`. */

@@ -17,7 +17,7 @@ from fedrank.deploy.hub.service import hub_app
 from fedrank.deploy.log.note import LOG, Checkpoint, Signer, origin_of
 from fedrank.deploy.log.proof import Answer
 from fedrank.deploy.log.submission import body_of
-from fedrank.deploy.log.tree import Grown, grown, leaf_hash
+from fedrank.deploy.log.tree import Grown, grown, inclusion_proof, leaf_hash
 from fedrank.deploy.log.witness import Witness, WitnessFolder
 
 SETTINGS = dict(
@@ -157,14 +157,16 @@ async def _show(log, size, lines):
     log._add_cosignatures(size, lines)
 
 
-def log_answer(entries, signer, size=None):
-    """A whole log in one answer, as a hub that means harm makes it."""
+def log_answer(entries, signer, size=None, notices=()):
+    """A whole log in one answer, as a hub that means harm makes it; notices are given by their numbers."""
     tree = Grown()
     for entry in entries:
         tree.append(leaf_hash(entry))
-    head = Checkpoint.of(signer.key.name, tree.size if size is None else size, tree.root())
-    note = head.with_lines(signer.line(head))
-    return Answer(head, (), tuple(entries), note=note), note
+    told = [(number, entries[number]) for number in notices]
+    head = Checkpoint.of(signer.key.name, tree.size if size is None else size, tree.root(), told)
+    note, node = head.with_lines(signer.line(head)), Entries(entries).node
+    proven = tuple((n, entry, tuple(inclusion_proof(node, n, tree.size))) for n, entry in told)
+    return Answer(Checkpoint.parse(note), (), tuple(entries), note=note, notices=proven), note
 
 
 class Entries:

@@ -186,7 +186,7 @@ class HubClient(HttpClient):
                 base64.urlsafe_b64decode(given.get("offer", "")),
                 None if beacon is None else Beacon.from_json(beacon),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             return Refusal(f"tokens: the hub's answer cannot be read ({type(error).__name__})")
 
     def buy(self, token: str, epoch: int, request: bytes) -> bytes | Refusal:

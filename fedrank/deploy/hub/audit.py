@@ -36,7 +36,7 @@ from fedrank.deploy.log.tree import (
     hash_of,
     index_numbered,
     leaf_hash,
-    reports_hash,
+    numbered_hash,
     root,
     wrong_models,
 )
@@ -267,7 +267,7 @@ def _wrong_draws(entries: list[bytes], store: Store, terms: Terms) -> list[str]:
     for row in store.rounds():
         reports = store.reports(row.number)
         said = named.get(bytes([REPORTS]) + row.number.to_bytes(4, "big"))
-        if row.state == "applied" and said is not None and said[5:] != reports_hash(reports):
+        if row.state == "applied" and said is not None and said[5:] != numbered_hash(reports):
             wrong.append(f"the reports of round {row.number} are others than those of which it was to be made")
         beacon = named.get(bytes([BEACON]) + terms.epoch_of(row.number).to_bytes(4, "big"))
         place = (row.number - 1) % terms.tokens

@@ -45,7 +45,8 @@ from fedrank.deploy.hub.settings import (
     write_settings,
 )
 from fedrank.deploy.hub.store import Server, Store, StoreError
-from fedrank.deploy.log.tree import GATEWAY_KEY, LOG_KEY, statement
+from fedrank.deploy.log.proof import newest_keys, newest_log_key
+from fedrank.deploy.log.tree import GATEWAY_KEY, LOG_KEY, recovery_statement
 from fedrank.engine.checkpoint import write_atomically
 
 
@@ -279,14 +280,14 @@ class HubFolder(ServedFolder):
             RunError: Something cannot be read, written, or does not belong together; or processes serve the database.
         """
         settings, store = self.open(read_only=True)
-        terms = settings.terms(store.name)
+        terms, notices = settings.terms(store.name), store.notices(store.log_size())
         store.close()
         if not (self.path / _BACKUP).exists():
             raise ConfigError(
                 f"{self.path}: is no backup (it has no file {_BACKUP!r}), but a hub that is served or was. Restore a "
                 "folder that fedrank hub backup made."
             )
-        sign: Callable[[bytes], bytes] = lambda entry: b""  # noqa: E731
+        sign: Callable[[bytes, bytes], bytes] = lambda entry, place: b""  # noqa: E731
         if terms.operator:
             if operator is None:
                 raise ConfigError(
@@ -294,7 +295,8 @@ class HubFolder(ServedFolder):
                     "Give --operator FILE, the operator.key that was made with the hub."
                 )
             signer = operator_of(operator, terms)
-            sign = lambda entry: signer.sign(statement(terms.hub, entry))  # noqa: E731
+            key = newest_log_key(terms, newest_keys(terms, [entry for _, entry in notices])).public
+            sign = lambda entry, place: signer.sign(recovery_statement(terms.hub, entry, place, key))  # noqa: E731
         with self._copy_to(Path(out), settings, into_empty=True) as partial:
             store = Store(HubFolder(partial)._place(settings))
             with contextlib.closing(store):

@@ -176,13 +176,14 @@ class PublicLog(Publishing):
             size, entries = size + len(missing), entries + missing
         node = self._store.log_node
         signers = self._signers()
-        head = Checkpoint.of(signers[0].key.name, size, root(node, size))
+        notices = self._store.notices(size)
+        head = Checkpoint.of(signers[0].key.name, size, root(node, size), notices)
         self._tail = frozenset(entries)
         body: dict[str, Json] = {
             "frontier": _texts(node(*place) for place in frontier(before)),
             "entries": _texts(entries),
         }
-        if notices := self._store.notices():
+        if notices:
             body["notices"] = [
                 {"number": n, "entry": _texts([entry])[0], "proof": _texts(inclusion_proof(node, n, size))}
                 for n, entry in notices

@@ -58,7 +58,9 @@ from fedrank.deploy.log.tree import (
     TERMS,
     grown,
     leaf_hash,
+    place_after,
     recovery_entry,
+    root,
     round_of,
     wrong_models,
 )
@@ -600,13 +602,14 @@ class Store:
         with self.transaction(leads=True):
             _append(self._db, entry[0], entry[1:])
 
-    def recover(self, epoch: int, when: int, sign: Callable[[bytes], bytes] = lambda entry: b"") -> int:
+    def recover(self, epoch: int, when: int, sign: Callable[[bytes, bytes], bytes] = lambda entry, place: b"") -> int:
         """Say in the public log that it was put back, and void the tokens of epochs that are open.
 
         Args:
             epoch: First epoch whose tokens, sold and spent ones, are void; new ones are sold for the next.
             when: Seconds since 1970.
-            sign: Makes the operator's signature of the entry; empty where the terms name none.
+            sign: Makes the operator's signature of the entry and the place that it has
+                (:func:`~fedrank.deploy.log.tree.place_after`); empty where the terms name none.
 
         Returns:
             The time that the log says: it is above that of a recovery before.
@@ -616,16 +619,17 @@ class Store:
                 db.execute(f"DELETE FROM {table} WHERE epoch >= ?", (epoch,))
             if (before := self.newest_entry(RECOVERY)) is not None:
                 when = max(when, int.from_bytes(before[1:9], "big") + 1)
-            if db.execute(_SIZE).fetchone()[0]:
+            if size := db.execute(_SIZE).fetchone()[0]:
                 entry = recovery_entry(when)
-                entry += sign(entry)
+                entry += sign(entry, place_after(size, root(lambda *at: _node(db, *at), size)))
                 _append(db, entry[0], entry[1:])
         return when
 
-    def notices(self) -> list[tuple[int, bytes]]:
-        """Number and bytes of the entries that every answer proves (see :mod:`fedrank.deploy.log.proof`)."""
-        found = "SELECT number, kind, data FROM entry WHERE kind IN (?, ?) ORDER BY number"
-        all_ = [(number, bytes([kind]) + data) for number, kind, data in self.query(found, (RECOVERY, ROTATION))]
+    def notices(self, size: int) -> list[tuple[int, bytes]]:
+        """Number and bytes of the entries that every answer proves (:mod:`fedrank.deploy.log.proof`), by log's size."""
+        found = "SELECT number, kind, data FROM entry WHERE kind IN (?, ?) AND number < ? ORDER BY number"
+        rows = self.query(found, (RECOVERY, ROTATION, size))
+        all_ = [(number, bytes([kind]) + data) for number, kind, data in rows]
         newest = {entry[:1] if entry[0] == RECOVERY else entry[:2]: entry for _, entry in all_}
         log = bytes([ROTATION, LOG_KEY])
         return [(n, entry) for n, entry in all_ if entry[:2] == log or entry in newest.values()]

@@ -28,7 +28,7 @@ from fedrank.core.trees import Json
 from fedrank.deploy.draws import Beacon
 from fedrank.deploy.hub.stages import OpenRound, Stage
 from fedrank.deploy.hub.store import Store, StoreError
-from fedrank.deploy.log.tree import REPORTS, beacon_entry, offer_entry, reports_entry, reports_hash
+from fedrank.deploy.log.tree import REPORTS, beacon_entry, numbered_hash, offer_entry, reports_entry
 from fedrank.deploy.oblivious.blind_rsa import EXPONENT, PublicKey, Signer, Verifier
 from fedrank.deploy.oblivious.tokens import (
     MODULUS,
@@ -117,7 +117,7 @@ class Issuer(Stage):
         """
         last = self._collects or self._terms.epoch_of(number + 1) != self._terms.epoch_of(number)
         if self._terms.log and last:
-            entry = reports_entry(number, reports_hash(self._store.reports(number)))
+            entry = reports_entry(number, numbered_hash(self._store.reports(number)))
             if self._store.newest_entry(REPORTS) != entry:
                 self._store.append_entry(entry)
 
@@ -135,7 +135,7 @@ class Issuer(Stage):
         here = self._epochs.get(now)
         if here is not None and here.beacon is None:
             if store.leads:
-                store.draw_epoch(now, reports_hash(store.reports(store.round_before(number))))
+                store.draw_epoch(now, numbered_hash(store.reports(store.round_before(number))))
             self._read()
 
     def begin(self, number: int, ended: OpenRound) -> None:

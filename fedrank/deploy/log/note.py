@@ -1,8 +1,9 @@
 """Signed heads of a log, in the formats of C2SP: signed-note, tlog-checkpoint and tlog-cosignature.
 
-A checkpoint is three lines of text (the log's name, the number of its leaves, the hash of its tree), an empty line, and
-lines of signatures: one of the log, and one of each witness that has seen that the log only grew. Ed25519 through
-``cryptography``, which is imported when something is signed or verified.
+A checkpoint is three lines of text (the log's name, the number of its leaves, the hash of its tree), one more where the
+log has notices (:mod:`fedrank.deploy.log.proof`), an empty line, and lines of signatures: one of the log, and one of
+each witness that has seen that the log only grew. Notices follow from the entries: one size has one text. Ed25519
+through ``cryptography``, which is imported when something is signed or verified.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ import base64
 import binascii
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fedrank.core.errors import ConfigError, WireError
-from fedrank.deploy.log.tree import MOST
+from fedrank.deploy.log.tree import MOST, numbered_hash
 
 #: Types of signatures: of a log, and of a witness with its time.
 LOG, WITNESS = 1, 4
 #: Largest checkpoint in bytes, and most signatures that are looked at.
 LARGEST, SIGNATURES = 16_384, 64
 _NAME = re.compile(r"[^\s+]{1,200}")
+_NOTICES = "notices "
 
 
 @dataclass(frozen=True)
@@ -95,10 +98,10 @@ class Checkpoint:
     signatures: tuple[tuple[str, bytes], ...] = ()
 
     @classmethod
-    def of(cls, origin: str, size: int, root: bytes) -> Checkpoint:
-        """A head without signatures."""
+    def of(cls, origin: str, size: int, root: bytes, notices: Iterable[tuple[int, bytes]] = ()) -> Checkpoint:
+        """A head without signatures; notices are given by number and entry."""
         text = f"{origin}\n{size}\n{base64.b64encode(root).decode()}\n"
-        return cls(origin, size, root, text)
+        return cls(origin, size, root, text + _notices_line(list(notices)))
 
     @classmethod
     def parse(cls, note: str) -> Checkpoint:
@@ -118,6 +121,11 @@ class Checkpoint:
             return found
         except ValueError as error:
             raise WireError(f"not a checkpoint of a log: {error}") from error
+
+    def binds(self, notices: Iterable[tuple[int, bytes]]) -> bool:
+        """True if these notices, by number and entry, and no others are those of the text that is signed."""
+        lines = [f"{line}\n" for line in self.text.split("\n")[3:] if line.startswith(_NOTICES)]
+        return "".join(lines) == _notices_line(list(notices))
 
     def with_lines(self, lines: str) -> str:
         """The note with these signature lines."""
@@ -189,6 +197,10 @@ def decode_base64(text: str) -> bytes:
 
 def _cosignature(time: int, text: str) -> bytes:
     return f"cosignature/v1\ntime {time}\n{text}".encode()
+
+
+def _notices_line(notices: list[tuple[int, bytes]]) -> str:
+    return f"{_NOTICES}{base64.b64encode(numbered_hash(notices)).decode()}\n" if notices else ""
 
 
 def _size(text: str) -> int:

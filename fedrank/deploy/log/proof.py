@@ -8,7 +8,8 @@ here lately only grew. Who was away for longer, or is here for the first time, a
 **Notices** are entries that every answer proves. A log that was put back from a backup did not only grow, and has one
 that says so: whoever sees a newer one than before checks the terms again as the first time, goes on from there, keeps
 both heads, and can say when it was. Keys change by others: from the key in the terms they lead to the one that signs
-the head. Whoever has seen one takes no answer any more that does not have it, and so no key from before.
+the head. Whoever has seen one takes no answer any more that does not have it, and so no key from before. The head's
+text that is signed has their hash: whoever carries an answer can leave none out.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from fedrank.core.errors import ConfigError, WireError
 from fedrank.core.trees import Json
@@ -25,6 +27,7 @@ from fedrank.deploy.log.tree import (
     GATEWAY_KEY,
     LOG_KEY,
     MODEL,
+    MOST,
     RECOVERY,
     ROTATION,
     TERMS,
@@ -33,6 +36,9 @@ from fedrank.deploy.log.tree import (
     index_numbered,
     leaf_hash,
     model_data,
+    place_after,
+    recovery_statement,
+    root_before,
     round_of,
     statement,
     verify_consistency,
@@ -123,6 +129,21 @@ class Head:
         return cls(int(kept["size"]), root, str(kept["note"]), model, frozenset(), recovered, {k.what: k for k in keys})
 
 
+def is_allowed(one: Rotation, hub: str, operator: str, key: bytes) -> bool:
+    """True if those signed a change of a key who have to: of the log's, that key and the operator, if there is one.
+
+    Args:
+        one: The change.
+        hub: Name of the hub.
+        operator: Public key of the operator by the hub's terms, hexadecimal; empty: they name none.
+        key: Public key that signs the log before it.
+    """
+    signers = [] if one.what != LOG_KEY else [key, bytes.fromhex(operator)] if operator else [key]
+    said = statement(hub, one._replace(signatures=()).entry())
+    follows = len(one.signatures) == len(signers) and (not signers or one.old == key)
+    return follows and all(map(verify, signers, one.signatures, [said] * len(signers)))
+
+
 def newest_keys(terms: Terms, entries: Iterable[bytes]) -> dict[int, Rotation]:
     """The newest change of each key, by what it is, after all were checked.
 
@@ -141,13 +162,9 @@ def newest_keys(terms: Terms, entries: Iterable[bytes]) -> dict[int, Rotation]:
             one = Rotation.parse(entry)
         except ValueError as error:
             raise UnprovenError("the log has an entry about a key that cannot be read") from error
-        before = found.get(one.what)
-        signers = [one.old, *([bytes.fromhex(terms.operator)] if terms.operator else [])] if one.what == LOG_KEY else []
-        said = statement(terms.hub, entry[:74])
-        follows = one.when > (0 if before is None else before.when) and len(one.signatures) == len(signers)
-        if one.what == LOG_KEY:
-            follows &= one.old == newest_log_key(terms, found).public
-        if not follows or not all(map(verify, signers, one.signatures, [said] * len(signers))):
+        before, key = found.get(one.what), newest_log_key(terms, found).public
+        later = one.when > (0 if before is None else before.when)
+        if not later or not is_allowed(one, terms.hub, terms.operator, key):
             raise UnprovenError("the log has a change of a key that those who had to did not sign")
         found[one.what] = one
     return found
@@ -232,8 +249,8 @@ class Answer:
             if any(len(one) != 32 for one in (*frontier, *proof)) or not all(entries):
                 raise ValueError("a hash of another length, or an entry without a kind")
             notices = tuple(
-                (int(one["number"]), decode_base64(one["entry"]), _bytes_in(one["proof"], _HASHES))
-                for one in given.get("notices", [])[: _HASHES + 1]
+                (_number_in(one["number"]), decode_base64(one["entry"]), _bytes_in(one["proof"], _HASHES))
+                for one in _list_in(given.get("notices", []), _HASHES)
             )
             first = decode_base64(given.get("terms", ""))
             return cls(Checkpoint.parse(note), frontier, entries, proof, first, note, notices)
@@ -303,19 +320,25 @@ class Answer:
 
     def _check_notices(self, terms: Terms) -> tuple[int, dict[int, Rotation]]:
         """Time at which the log was last put back, in seconds since 1970 (0: never), and the newest changes of keys."""
-        here, recovered = self.checkpoint, 0
-        for number, entry, proof in self.notices:
-            if not entry or not verify_inclusion(leaf_hash(entry), number, here.size, here.root, proof):
+        here, recovered, last = self.checkpoint, 0, 0
+        if not here.binds([(number, entry) for number, entry, _ in self.notices]):
+            raise UnprovenError("the log's head is not about the notices that its hub gives, or leaves out")
+        for at, (number, entry, proof) in enumerate(self.notices):
+            proven = verify_inclusion(leaf_hash(entry), number, here.size, here.root, proof)
+            if number <= last or not proven or entry[:1] not in (bytes([RECOVERY]), bytes([ROTATION])):
                 raise UnprovenError("nothing proves that the log has an entry that its hub says it has")
+            last = number
             if entry[0] == RECOVERY:
                 signed = 64 if terms.operator else 0
                 if len(entry) != 9 + signed:
                     raise UnprovenError("what should say that the log was put back says something else")
-                said = statement(terms.hub, entry[:9])
+                key = newest_log_key(terms, newest_keys(terms, [one for _, one, _ in self.notices[:at]])).public
+                place = place_after(number, root_before(number, here.size, proof))
+                said = recovery_statement(terms.hub, entry[:9], place, key)
                 if signed and not verify(bytes.fromhex(terms.operator), entry[9:], said):
-                    raise UnprovenError("that the log was put back is not signed by its operator")
+                    raise UnprovenError("that the log was put back is not signed by its operator, or was elsewhere")
                 recovered = int.from_bytes(entry[1:9], "big")
-        return recovered, newest_keys(terms, [entry for _, entry, _ in sorted(self.notices)])
+        return recovered, newest_keys(terms, [entry for _, entry, _ in self.notices])
 
     def _check_pinned(self, seen: Head, went_back: bool, keys: dict[int, Rotation]) -> None:
         """No key is there again that another has taken the place of."""
@@ -323,7 +346,7 @@ class Answer:
             if what == LOG_KEY:
                 there = any(entry == one.entry() for _, entry, _ in self.notices)
             else:
-                there = went_back or (what in keys and keys[what].when >= one.when)
+                there = went_back or (what in keys and (keys[what] == one or keys[what].when > one.when))
             if not there:
                 raise UnprovenError("an answer with a key that another took the place of, as this device saw")
 
@@ -368,7 +391,18 @@ def _wrong_newest(model: bytes, seen: Head | None) -> str:
     return "" if model == before else wrong_models([bytes([MODEL]) + model], last)
 
 
-def _bytes_in(values: Json, most: int) -> tuple[bytes, ...]:
+def _list_in(values: Json, most: int) -> list[Any]:
     if not isinstance(values, list) or len(values) > most:
         raise ValueError("not a list, or too long")
-    return tuple(decode_base64(one) for one in values)
+    return values
+
+
+def _bytes_in(values: Json, most: int) -> tuple[bytes, ...]:
+    return tuple(decode_base64(one) for one in _list_in(values, most))
+
+
+def _number_in(value: Json) -> int:
+    """A number of an entry; JavaScript does not tell 1.0 from 1."""
+    if type(value) not in (int, float) or not 0 <= value < MOST or value != int(value):
+        raise ValueError("not a number of an entry")
+    return int(value)

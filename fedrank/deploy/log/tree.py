@@ -11,11 +11,11 @@ kind 2    a model: its round (4 bytes, big-endian), the SHA-256 of the model mes
           it with the best one so far, the SHA-256 of that message
 kind 3    an offer of tokens: its epoch (4 bytes, big-endian), the SHA-256 of the issuer's key and what follows it
 kind 4    the reports of the round before an epoch, before a model is made of them: the round (4 bytes, big-endian),
-          :func:`reports_hash`
+          :func:`numbered_hash`
 kind 5    the draws of an epoch: the epoch (4 bytes, big-endian), its beacon (32 bytes), how many tokens were sold
           (4 bytes, big-endian)
 kind 6    the log was put back from a backup, and goes on from here: when, in seconds since 1970 (8 bytes,
-          big-endian); where the terms name an operator, its signature (64 bytes)
+          big-endian); where the terms name an operator, its signature (64 bytes), see :func:`recovery_statement`
 kind 7    a key takes the place of another, see :class:`Rotation`
 ========  =====================================================================================================
 
@@ -126,6 +126,21 @@ def verify_inclusion(leaf: bytes, number: int, size: int, root_: bytes, proof: S
             hash_ = node_hash(hash_, step)
         fn, sn = fn >> 1, sn >> 1
     return sn == 0 and hash_ == root_
+
+
+def root_before(number: int, size: int, proof: Sequence[bytes]) -> bytes:
+    """Hash of the tree before a leaf, by the leaf's inclusion proof, after that was verified.
+
+    What the proof has on the left side are the hashes of that tree's :func:`frontier`, smallest first.
+    """
+    fn, sn, left = number, size - 1, []
+    for step in proof:
+        if fn & 1 or fn == sn:
+            left.append(step)
+            while not fn & 1 and fn:
+                fn, sn = fn >> 1, sn >> 1
+        fn, sn = fn >> 1, sn >> 1
+    return Grown(number, left[::-1]).root()
 
 
 def verify_consistency(old: int, old_root: bytes, size: int, root_: bytes, proof: Sequence[bytes]) -> bool:
@@ -241,13 +256,13 @@ def offer_entry(epoch: int, offer: bytes) -> bytes:
 
 
 def reports_entry(round_: int, reports: bytes) -> bytes:
-    """The entry about the reports of a round; ``reports`` is their :func:`reports_hash`."""
+    """The entry about the reports of a round; ``reports`` is their :func:`numbered_hash`."""
     return bytes([REPORTS]) + round_.to_bytes(4, "big") + reports
 
 
-def reports_hash(reports: Iterable[tuple[int, bytes]]) -> bytes:
-    """Hash of a set of reports: SHA-256 over the number (8 bytes, big-endian) and the SHA-256 of each, by number."""
-    parts = [number.to_bytes(8, "big") + hashlib.sha256(message).digest() for number, message in sorted(reports)]
+def numbered_hash(numbered: Iterable[tuple[int, bytes]]) -> bytes:
+    """Hash of reports or notices: SHA-256 over the number (8 bytes, big-endian) and the SHA-256 of each, by number."""
+    parts = [number.to_bytes(8, "big") + hashlib.sha256(one).digest() for number, one in sorted(numbered)]
     return hashlib.sha256(b"".join(parts)).digest()
 
 
@@ -309,6 +324,23 @@ class Rotation(NamedTuple):
 def statement(hub: str, entry: bytes) -> bytes:
     """The bytes that are signed about an entry (without its signatures) of a hub's log."""
     return f"fedrank/{hub}\n".encode() + entry
+
+
+def recovery_statement(hub: str, entry: bytes, place: bytes, key: bytes) -> bytes:
+    """The bytes that an operator signs about a log that was put back, which make the signature one for this place.
+
+    Args:
+        hub: Name of the hub.
+        entry: The :func:`recovery_entry`.
+        place: The :func:`place_after` what it follows.
+        key: Public key that signs the log there.
+    """
+    return statement(hub, entry + place + key)
+
+
+def place_after(size: int, root_: bytes) -> bytes:
+    """Size (8 bytes, big-endian) and hash of a tree that an entry follows."""
+    return size.to_bytes(8, "big") + root_
 
 
 def index_numbered(entries: Iterable[bytes]) -> dict[bytes, bytes] | None:

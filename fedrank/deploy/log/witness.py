@@ -37,20 +37,20 @@ from fedrank.deploy.log.note import (
     Signer,
     decode_base64,
     new_private_key,
-    verify,
 )
-from fedrank.deploy.log.proof import Answer, UnprovenError
+from fedrank.deploy.log.proof import Answer, UnprovenError, is_allowed
 from fedrank.deploy.log.tree import (
     EMPTY,
     LOG_KEY,
+    TERMS,
     Grown,
     Rotation,
     leaf_hash,
     newest_round,
-    statement,
     verify_consistency,
     wrong_models,
 )
+from fedrank.deploy.terms import Terms
 from fedrank.engine.checkpoint import write_atomically
 
 #: Largest page of entries in bytes, and most pages that are read at once.
@@ -67,6 +67,8 @@ class Reading:
         round: Round of the newest model among them; None: there was none that said one.
         wrong: What was wrong with its models; empty: nothing.
         key: The key that signs the log, after what was read; None: not known from that.
+        operator: Public key that its terms name, hexadecimal; empty: they name none; None: it has no terms that can be
+            read, and no change of its key is followed.
     """
 
     size: int = 0
@@ -74,6 +76,7 @@ class Reading:
     round: int | None = None
     wrong: str = ""
     key: Key | None = None
+    operator: str | None = None
 
 
 def read_on(hub: HttpClient, head: Checkpoint, before: Reading, key: Key) -> Reading:
@@ -90,6 +93,7 @@ def read_on(hub: HttpClient, head: Checkpoint, before: Reading, key: Key) -> Rea
         OSError: It does not answer.
     """
     tree, last, wrong = Grown(before.size, before.frontier), before.round, before.wrong
+    operator = before.operator
     for _ in range(_PAGES):
         if tree.size >= head.size:
             break
@@ -99,23 +103,30 @@ def read_on(hub: HttpClient, head: Checkpoint, before: Reading, key: Key) -> Rea
             raise UnprovenError(f"its hub shows no entry from number {tree.size} on")
         wrong, last = wrong or wrong_models(entries, last), newest_round(entries, last)
         for entry in entries:
+            operator = operator if tree.size else _operator_in(entry)
             tree.append(leaf_hash(entry))
-            key = _key_after(entry, key)
+            key = key if wrong or operator is None else _key_after(entry, key, operator)
     if tree.size != head.size or tree.root() != head.root:
         raise UnprovenError(f"its hub shows {tree.size} entries, and they are not those of its head of {head.size}")
-    return Reading(tree.size, tree.frontier, last, wrong, key)
+    return Reading(tree.size, tree.frontier, last, wrong, key, operator)
 
 
-def _key_after(entry: bytes, key: Key) -> Key:
-    """The key that signs a log after an entry, which may name another; the key before it has to sign that."""
+def _operator_in(first: bytes) -> str | None:
+    """The operator's key by a log's first entry."""
+    try:
+        return Terms.from_json(first[1:]).operator if first[:1] == bytes([TERMS]) else None
+    except WireError:
+        return None
+
+
+def _key_after(entry: bytes, key: Key, operator: str) -> Key:
+    """The key that signs a log after an entry, which may name another, signed by those who have to."""
     try:
         one = Rotation.parse(entry)
-        said = statement(key.name.removeprefix("fedrank/"), entry[:74])
-        if one.what == LOG_KEY and one.old == key.public and verify(one.old, one.signatures[0], said):
-            return dataclasses.replace(key, public=one.new)
-    except (ValueError, IndexError):
-        pass  # it is about something else
-    return key
+    except ValueError:
+        return key  # it is about something else
+    followed = one.what == LOG_KEY and is_allowed(one, key.name.removeprefix("fedrank/"), operator, key.public)
+    return dataclasses.replace(key, public=one.new) if followed else key
 
 
 #: Most hashes in a request; most pairs of heads of one log that are kept as evidence.
@@ -151,8 +162,13 @@ CREATE TABLE past (                             -- of logs that were put back fr
     next    TEXT                                -- the first one after it; NULL: not yet
 ) STRICT
 """
+_4_OPERATORS = """
+-- the key that the log's terms name, empty for none, NULL if they cannot be read
+ALTER TABLE reading ADD COLUMN operator TEXT;
+DELETE FROM reading WHERE wrong = ''            -- what is right is read again, from the terms on
+"""
 #: SQL that leads from each version of the tables to the next.
-STEPS = (_1_HEADS_EVIDENCE, _2_READINGS, _3_HEADS_BEFORE)
+STEPS = (_1_HEADS_EVIDENCE, _2_READINGS, _3_HEADS_BEFORE, _4_OPERATORS)
 
 
 class WitnessFolder(ServedFolder):
@@ -263,11 +279,10 @@ class Witness:
         row = self._db.execute("SELECT size, root, note FROM head WHERE origin = ?", (here.origin,)).fetchone()
         size, root, note = row or (0, EMPTY, "")
         log_note = here.with_lines(_lines_of(here, self.keys[here.origin]))
-        if size == here.size and root != here.root:
+        other = bool(note) and size == here.size and Checkpoint.parse(note).text != here.text
+        if other:
             self._keep(here.origin, note, log_note)
-        if old != size:
-            return Said(409, f"{size}\n", "text/x.tlog.size")
-        if size == here.size and root != here.root:
+        if old != size or other:
             return Said(409, f"{size}\n", "text/x.tlog.size")
         if (proof and not size) or (size and not verify_consistency(size, root, here.size, here.root, proof)):
             return Said(422, "the proof does not show that the log only grew\n")
@@ -320,12 +335,12 @@ class Witness:
         """Position up to which the entries of a log were read."""
         with self._lock:
             row = self._db.execute(
-                "SELECT size, frontier, round, wrong FROM reading WHERE origin = ?", (origin,)
+                "SELECT size, frontier, round, wrong, operator FROM reading WHERE origin = ?", (origin,)
             ).fetchone()
         if row is None:
             return Reading()
         hashes = tuple(row[1][at : at + 32] for at in range(0, len(row[1]), 32))
-        return Reading(row[0], hashes, row[2], row[3])
+        return Reading(row[0], hashes, row[2], row[3], operator=row[4])
 
     def has_read(self, origin: str, found: Reading) -> None:
         """Keep how far a log was read. Where its models are wrong, no head of it is cosigned any more.
@@ -335,9 +350,9 @@ class Witness:
         if found.key is not None and found.key != self.keys[origin]:
             self._home.prepare(None, [str(found.key)])
             self.keys[origin] = found.key
-        row = (origin, found.size, b"".join(found.frontier), found.round, found.wrong)
+        row = (origin, found.size, b"".join(found.frontier), found.round, found.wrong, found.operator)
         with self._lock, transaction(self._db):
-            self._db.execute("INSERT OR REPLACE INTO reading VALUES (?, ?, ?, ?, ?)", row)
+            self._db.execute("INSERT OR REPLACE INTO reading VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def keep(self, one: str, other: str) -> bool:
         """Keep two heads as evidence if they are: of a watched log, signed by it, of one size and different.
@@ -371,9 +386,12 @@ class Witness:
 
 
 def contradict(one: Checkpoint, other: Checkpoint, key: Key) -> bool:
-    """True if a log signed two heads of one size with different hashes, which cannot both be true."""
+    """True if a log signed two heads of one size with different texts, which cannot both be true.
+
+    A text is more than the hash of the tree: it binds notices, and one that leaves them out hides changes of keys.
+    """
     same = (one.origin, one.size) == (other.origin, other.size) == (key.name, other.size)
-    return same and one.root != other.root and one.is_signed_by(key) and other.is_signed_by(key)
+    return same and one.text != other.text and one.is_signed_by(key) and other.is_signed_by(key)
 
 
 def _lines_of(here: Checkpoint, key: Key) -> str:

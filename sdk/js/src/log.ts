@@ -5,7 +5,7 @@
 import type { HubClient, Refusal } from "./connection.js";
 import type { Head } from "./kept.js";
 import type { Memory } from "./memory.js";
-import { type Bytes, concat, text as utf8, unhex } from "./oblivious/bytes.js";
+import { type Bytes, concat, fromNumber, text as utf8, unhex } from "./oblivious/bytes.js";
 import type { changes, Terms, termsOf } from "./terms.js";
 import type { Trust } from "./trust.js";
 
@@ -38,7 +38,9 @@ const NUMBERED: Record<number, number> = { 3: 37, 4: 37, 5: 41 };
 /** The round in an entry about a model, or the epoch in one about tokens. */
 const numberIn = (entry: Bytes): number => new DataView(entry.buffer).getUint32(1);
 /** The time in an entry that says that the log was put back, or in one about a key, in seconds since 1970. */
-const timeIn = (entry: Bytes): number => Number(new DataView(entry.buffer).getBigUint64(entry[0] === 6 ? 1 : 2));
+const timeIn = (entry: Bytes): bigint => new DataView(entry.buffer).getBigUint64(entry[0] === 6 ? 1 : 2);
+/** A number as eight bytes, big-endian. */
+const u64 = (number: number): Bytes => fromNumber(BigInt(number), 8);
 /** The key that takes the place of another, by an entry (10.11); the one before it stands in front of it. */
 const keyIn = (entry: Bytes): Bytes => entry.slice(42, 74);
 
@@ -72,11 +74,12 @@ async function rootOf(frontier: readonly Bytes[]): Promise<string> {
 }
 
 /**
- * Both hashes of a walk up a tree (RFC 9162, 2.1.3.2 and 2.1.4.2): of the part up to a leaf, and of all; null where the
- * proof is too short or too long.
+ * The hashes of a walk up a tree (RFC 9162, 2.1.3.2 and 2.1.4.2): of the part up to a leaf, of all, and of the part
+ * before the leaf, if there is one; null where the proof is too short or too long.
  */
 async function walk(fn: number, size: number, start: Bytes, proof: readonly Bytes[]): Promise<string[] | null> {
   let sn = size - 1;
+  let before: Bytes | undefined;
   let first = start;
   let second = start;
   const up = () => {
@@ -86,13 +89,14 @@ async function walk(fn: number, size: number, start: Bytes, proof: readonly Byte
   for (const step of proof) {
     if (!sn) return null;
     if (fn % 2 || fn === sn) {
+      before = before ? await nodeHash(step, before) : step;
       first = await nodeHash(step, first);
       second = await nodeHash(step, second);
       while (fn % 2 === 0 && fn) up();
     } else second = await nodeHash(second, step);
     up();
   }
-  return sn ? null : [hex(first), hex(second)];
+  return sn ? null : [hex(first), hex(second), before ? hex(before) : ""];
 }
 
 /** Whether a leaf is in a tree. */
@@ -151,14 +155,13 @@ export async function check(
   messages: readonly Bytes[],
   entry?: Bytes,
 ): Promise<Head | number> {
-  const listed = (name: string, most: number): Bytes[] => {
-    const list = given[name] ?? [];
+  const listed = (list: unknown = [], most = 128): unknown[] => {
     if (!Array.isArray(list) || list.length > most) throw new Unproven("not an answer about a log");
-    return list.map(bytesOf);
+    return list;
   };
-  const frontier = listed("frontier", 128);
-  const proof = listed("proof", 128);
-  const entries = listed("entries", 1024);
+  const frontier = listed(given.frontier).map(bytesOf);
+  const proof = listed(given.proof).map(bytesOf);
+  const entries = listed(given.entries, 1024).map(bytesOf);
   const models = entries.filter(([kind]) => kind === 2);
   const note = given.checkpoint as string;
   if ([...frontier, ...proof].some(({ length }) => length !== 32) || !models.length || typeof note !== "string") {
@@ -196,24 +199,33 @@ export async function check(
   let recovered = 0;
   let bytes = unhex(log);
   let right = true;
+  let last = 0;
   const said: string[] = [];
+  const bound: Bytes[] = [];
   const keys: Record<number, string> = {};
-  for (const one of (given.notices ?? []) as { number: number; entry: unknown; proof: unknown[] }[]) {
+  for (const one of listed(given.notices) as { number: number; entry: unknown; proof: unknown }[]) {
     const { number } = one;
     const entry = bytesOf(one.entry);
     const [kind, what] = entry;
     const length = kind === 6 ? 9 : 74;
     const signers = kind === 6 ? [] : what === 1 ? [bytes] : [];
     if (operator && (kind === 6 || what === 1)) signers.push(unhex(operator));
-    right &&= (kind === 6 || kind === 7) && entry.length === length + 64 * signers.length && number >= 0;
-    right &&= await included(await leafHash(entry), number, size, root, one.proof.map(bytesOf));
+    right &&= (kind === 6 || kind === 7) && entry.length === length + 64 * signers.length;
+    right &&= Number.isSafeInteger(number) && number > last && number < size;
+    const path = listed(one.proof).map(bytesOf);
+    const walked: string[] | null = right ? await walk(number, size, await leafHash(entry), path) : null;
+    right = walked?.[1] === root;
+    // That the log was put back is signed for its place: what is before it, and the key in force there.
+    const place = kind === 6 && walked ? concat(u64(number), unhex(walked[2]), bytes) : new Uint8Array();
     for (let i = 0; right && i < signers.length; i++) {
       const signature = entry.slice(length + 64 * i).slice(0, 64);
-      right = await verified(signers[i], signature, utf8(`${name}\n`), entry.slice(0, length));
+      right = await verified(signers[i], signature, utf8(`${name}\n`), entry.slice(0, length), place);
     }
     if (!right) throw new Unproven("nothing proves what the log says of its keys, or that it was put back");
+    last = number;
     said.push(hex(entry));
-    if (kind === 6) recovered = timeIn(entry);
+    bound.push(u64(number), await sha(entry));
+    if (kind === 6) recovered = Number(timeIn(entry));
     else {
       right = timeIn(entry) > (keys[what] ? timeIn(unhex(keys[what])) : 0);
       if (what === 1) {
@@ -223,13 +235,20 @@ export async function check(
       keys[what] = hex(entry);
     }
   }
+  // What is signed has their hash, so that whoever carries the answer leaves none out.
+  const line = last ? `notices ${btoa(String.fromCharCode(...(await sha(...bound))))}` : "";
+  if (more.filter((one) => one.startsWith("notices ")).join("\n") !== line) {
+    throw new Unproven("the log's head is not about the notices that came");
+  }
   const wentBack = recovered > (seen?.recovered ?? 0);
   if (wentBack && recovered > now + DAY) throw new Unproven("the log was put back at a time more than a day ahead");
   // No key is there again that another took the place of; only an operator can have a log go back behind that.
   const kept = (!(wentBack && operator) && seen?.keys) || {};
   for (const what in kept) {
     const pinned = kept[what];
-    right &&= what === "1" ? said.includes(pinned) : wentBack || (keys[+what] ?? "") >= pinned;
+    const newest = keys[+what];
+    const later = newest && (newest === pinned || timeIn(unhex(newest)) > timeIn(unhex(pinned)));
+    right &&= what === "1" ? said.includes(pinned) : wentBack || !!later;
   }
   const own = await by({ name, bytes }, 1);
   for (const raw of own) right &&= await verified(bytes, raw, utf8(text));
@@ -270,7 +289,7 @@ export async function check(
   if (!says(newest)) throw new Unproven("the log does not say which round its newest model is of");
   const known = seen?.model && !wentBack ? parseInt(seen.model.slice(0, 8), 16) : -1;
   let later = data === seen?.model || numberIn(newest) > known;
-  let last = -1;
+  last = -1;
   for (const entry of models) {
     later &&= says(entry) ? numberIn(entry) > last : last < 0 && (entry.length === 33 || entry.length === 65);
     if (says(entry)) last = numberIn(entry);

@@ -59,7 +59,8 @@ test("a log that was put back begins with the terms, and is not of the future", 
     said.writeBigUInt64BE(BigInt(when), 1);
     const entries = [Buffer.from("\u0001" + JSON.stringify(first)), said, Buffer.alloc(37, 2)];
     const [a, b, c] = await Promise.all(entries.map((one) => leafHash(one)));
-    const head = `fedrank/${own.hub}\n3\n${text(sha([1], sha([1], a, b), c))}\n`;
+    const line = `notices ${text(sha([0, 0, 0, 0, 0, 0, 0, 1], sha(said)))}`;
+    const head = `fedrank/${own.hub}\n3\n${text(sha([1], sha([1], a, b), c))}\n${line}\n`;
     const id = sha(`fedrank/${own.hub}\n`, [1], raw).subarray(0, 4);
     const checkpoint = `${head}\n— fedrank/${own.hub} ${text(Buffer.concat([id, sign(null, Buffer.from(head), privateKey)]))}\n`;
     const notices = [{ number: 1, entry: text(said), proof: [text(a), text(c)] }];
@@ -81,6 +82,17 @@ test("a log that was put back begins with the terms, and is not of the future", 
   };
   assert.equal((await inclusion(own)).recovered, now);
   await assert.rejects(inclusion({ ...own, sigma: 9 }), /terms/);
+});
+
+test("a number that JSON has and no other program reads is refused", async () => {
+  const { answer, seen, terms: more } = vectors.answers.find(({ name }) => name === "a gateway's key");
+  const whole = JSON.stringify(answer);
+  for (const [number, right] of [["72", true], ["72.0", true], ["1e999", false], ["-72", false], ["7.2", false]]) {
+    const given = JSON.parse(whole.replace('"number":72', `"number":${number}`));
+    const terms = termsOf({ ...vectors.terms, ...more });
+    const got = check(given, terms, () => true, seen, trustOf(), vectors.now, []);
+    assert.equal(await got.then(() => true, () => false), right, number);
+  }
 });
 
 test("keys that are none are refused", () => {

@@ -14,6 +14,7 @@ from fake_hub import ANYTHING, ENROLMENT, FakeHub, Fault, fault
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.device import Device, Ranking, connection
 from fedrank.deploy.device.connection import Backoff, HubClient
+from fedrank.deploy.http.client import response_of
 
 
 def test_a_redirect_is_not_followed_and_no_token_goes_elsewhere(hub, make):
@@ -36,6 +37,14 @@ def test_another_hub_gets_another_token(hub, make):
         assert device.sync().state == "OK"
         assert [h["Authorization"] for *_, h, _ in other.seen] == [f"Bearer {ENROLMENT}", "Bearer device-token-0001"]
         assert other.issued == 1 and len(device.ledger()) == 1  # the ledger stays
+
+
+def test_a_number_beyond_all_rounds_is_an_answer_that_cannot_be_read(hub, make):
+    for body in (b'{"round": 1e999}', b'{"round": 1, "state": "open", "etag": "", "epoch": 1e999}', b'{"round": -1}'):
+        device = make()
+        device._connection.request = lambda *_, body=body, **__: response_of(200, body, lambda name: None)
+        assert "cannot be read" in device._connection.tokens().why
+        device.close()
 
 
 def test_pauses_double_up_to_an_hour_and_are_spread_evenly():

@@ -18,10 +18,22 @@ from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.device import State
 from fedrank.deploy.hub.audit import audit_folder
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.keys import operator_of
+from fedrank.deploy.hub.keys import ask_rotation, operator_of
 from fedrank.deploy.log.note import LOG, Checkpoint, Signer, origin_of
-from fedrank.deploy.log.proof import TooShortError, UnprovenError
-from fedrank.deploy.log.tree import RECOVERY, Grown, inclusion_proof, leaf_hash, model_data, recovery_entry, statement
+from fedrank.deploy.log.proof import Answer, TooShortError, UnprovenError
+from fedrank.deploy.log.tree import (
+    LOG_KEY,
+    RECOVERY,
+    ROTATION,
+    Grown,
+    inclusion_proof,
+    leaf_hash,
+    model_data,
+    place_after,
+    recovery_entry,
+    recovery_statement,
+    root,
+)
 
 X = np.eye(3)
 
@@ -123,18 +135,15 @@ def test_an_entry_excuses_one_way_back_and_no_other_log_after_it(tmp_path):
     entries = entries_of(restored)
     entries[-1] = b"\x02" + model_data(aimed(restored))
     (number,) = (n for n, entry in enumerate(entries) if entry[0] == RECOVERY)
-    tree = Entries(entries)
     signer = signer_of(restored)
-    fork, _ = log_answer(entries, signer)
-    head = Checkpoint.of(signer.key.name, len(entries), fork.checkpoint.root)
-    note = head.with_lines(signer.line(head))
-    fork = dataclasses.replace(fork, checkpoint=Checkpoint.parse(note), note=note)
-    proof = inclusion_proof(tree.node, number, len(entries))
+    fork, _ = log_answer(entries, signer, notices=[number])
     terms, trust = one._memory.terms, one._conversation.prover._trust
-    fork = dataclasses.replace(fork, notices=((number, entries[number], tuple(proof)),))
     with pytest.raises(UnprovenError, match="different people"):
         fork.check(terms, one._conversation.prover.seen(terms), trust)
-    later = dataclasses.replace(fork, notices=((number, recovery_entry(2**40), tuple(proof)),))
+    told = ((number, recovery_entry(2**40), fork.notices[0][2]),)
+    head = Checkpoint.of(signer.key.name, len(entries), fork.checkpoint.root, [told[0][:2]])
+    head = Checkpoint.parse(head.with_lines(signer.line(head)))
+    later = dataclasses.replace(fork, checkpoint=head, notices=told)
     with pytest.raises(UnprovenError, match="nothing proves"):  # one that is not in the log
         later.check(terms, one._conversation.prover.seen(terms), trust)
     restored.__exit__()
@@ -143,21 +152,16 @@ def test_an_entry_excuses_one_way_back_and_no_other_log_after_it(tmp_path):
 
 def put_back_answer(entries, signer, when, tail=0, operator=None):
     """An answer about a log with these entries that says that it was put back, before its newest model."""
-    entry = recovery_entry(when)
-    entry += b"" if operator is None else operator.sign(statement(signer.key.name.removeprefix("fedrank/"), entry))
-    entries = [*entries[:-1], entry, entries[-1]]
-    number, before = len(entries) - 2, Grown()
+    entry, node, number = recovery_entry(when), Entries(entries).node, len(entries) - 1
+    if operator is not None:
+        place = place_after(number, root(node, number))
+        hub = signer.key.name.removeprefix("fedrank/")
+        entry += operator.sign(recovery_statement(hub, entry, place, signer.key.public))
+    entries, before = [*entries[:-1], entry, entries[-1]], Grown()
     for entry in entries[:tail]:
         before.append(leaf_hash(entry))
-    proof = tuple(inclusion_proof(Entries(entries).node, number, len(entries)))
-    whole, note = log_answer(entries, signer)
-    return dataclasses.replace(
-        whole,
-        checkpoint=Checkpoint.parse(note),
-        frontier=before.frontier,
-        entries=tuple(entries[tail:]),
-        notices=((number, entries[number], proof),),
-    )
+    whole, _ = log_answer(entries, signer, notices=[number])
+    return dataclasses.replace(whole, frontier=before.frontier, entries=tuple(entries[tail:]))
 
 
 def test_a_log_that_was_put_back_begins_with_the_terms_and_is_not_of_the_future(tmp_path):
@@ -194,6 +198,37 @@ def test_a_log_that_was_put_back_begins_with_the_terms_and_is_not_of_the_future(
             with contextlib.nullcontext() if right else pytest.raises(UnprovenError, match="terms"):
                 assert checked(asked).recovered == now
         one.close()
+
+
+def ask(hub, folder):
+    """What ``fedrank hub rotate`` does."""
+    ask_rotation(folder, hub.store, hub.terms, LOG_KEY, folder / "operator.key")
+
+
+def test_what_an_operator_signed_is_for_one_place_and_no_other_log(tmp_path):
+    """It is public: whoever has a key of the log that another took the place of has it too."""
+    with LocalHub(tmp_path / "hub") as hub:
+        old, one = signer_of(hub), device(hub, tmp_path / "d")
+        hub.do(hub.hub._inbox.call(ask, hub.hub, hub.home.path))
+        hub.do(hub.hub.renew())
+        hub.next_round()
+        assert synced(one).state is State.OK
+        hub.home.back_up(tmp_path / "copy")
+        terms, prover, entries = one._memory.terms, one._conversation.prover, entries_of(hub)
+        assert prover.seen(terms).keys[LOG_KEY].old == old.key.public
+    HubFolder(tmp_path / "copy").restore(tmp_path / "restored", hub.home.path / "operator.key")
+    with LocalHub.of(tmp_path / "restored") as restored:
+        restored.next_round()
+        right = Answer.parse(restored.ask("GET", "/v1/log/0")[2])
+        assert right.check(terms, prover.seen(terms), prover._trust).recovered  # where it was signed for
+        (_, change, _), (_, permit, _) = right.notices
+    assert (change[0], permit[0]) == (ROTATION, RECOVERY)
+    before = [entry for entry in entries if entry[0] != ROTATION]
+    for place in range(1, len(before)):
+        forged, _ = log_answer([*before[:place], permit, *before[place:]], old, notices=[place])
+        with pytest.raises(UnprovenError, match="operator"):
+            forged.check(terms, prover.seen(terms), prover._trust)
+    one.close()
 
 
 def test_of_many_times_that_a_hub_was_put_back_the_first_and_the_newest_are_kept(tmp_path):

@@ -198,6 +198,19 @@ def test_a_hostile_peer_blinds_nobody(home, evidence):
     one.close()
 
 
+def test_two_heads_of_one_size_that_bind_other_notices_contradict_each_other(home):
+    """One of them hides a change of a key, under the same hash of the tree."""
+    one = Witness(home)
+    notes = []
+    for notices in ([], [(3, b"\x07 a change")]):
+        head = Checkpoint.of(LOG.key.name, 8, ONE.tree[8].root(), notices)
+        notes.append(head.with_lines(LOG.line(head)))
+    assert one.add(body_of(0, [], notes[0])).status == 200
+    assert one.add(body_of(8, [], notes[1])).status == 409 and len(one.evidence()) == 1
+    assert one.keep(*notes) and one.add(body_of(8, [], notes[0])).status == 200
+    one.close()
+
+
 def test_evidence_of_a_log_is_kept_a_few_times(home):
     """A log that signs without end whatever it likes fills nobody's disk: one pair of heads says all."""
     one = Witness(home)

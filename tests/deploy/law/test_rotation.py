@@ -2,23 +2,27 @@
 
 import asyncio
 import dataclasses
+import json
 import sqlite3
+from base64 import b64encode
 
 import pytest
 from hubs import make
-from log_worlds import LocalClient, LocalHub, cosign, device, entries_of, rested, signer_of, synced, witness
+from log_worlds import LocalClient, LocalHub, cosign, device, entries_of, log_answer, rested, signer_of, synced, witness
 from relay_worlds import relayed
 
 from fedrank.core.errors import ConfigError, RunError, WireError
+from fedrank.deploy.database import open_database
 from fedrank.deploy.device import State
+from fedrank.deploy.http.client import HttpClient, response_of
 from fedrank.deploy.hub.audit import audit_folder
-from fedrank.deploy.hub.keys import WHAT, ask_rotation, private_keys
+from fedrank.deploy.hub.keys import WHAT, ask_rotation, operator_of, private_keys
 from fedrank.deploy.log.gossip import compare
-from fedrank.deploy.log.note import Checkpoint, Signer, new_private_key
-from fedrank.deploy.log.proof import Answer, UnprovenError, newest_keys
+from fedrank.deploy.log.note import LOG, Checkpoint, Signer, new_private_key
+from fedrank.deploy.log.proof import Answer, Trust, UnprovenError, newest_keys
 from fedrank.deploy.log.submission import body_of
 from fedrank.deploy.log.tree import GATEWAY_KEY, ISSUER_KEY, LOG_KEY, OFFER, Rotation, index_numbered, statement
-from fedrank.deploy.log.witness import Witness, WitnessFolder
+from fedrank.deploy.log.witness import STEPS, Reading, Witness, WitnessFolder, read_on
 from fedrank.deploy.oblivious.encapsulation import Gateway, encapsulate, public_key_of
 
 HUB, X = "http://localhost:1", [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
@@ -205,6 +209,34 @@ def test_a_gateways_key_changes_by_its_schedule(tmp_path):
         assert keys.seconds() <= 7 * 86_400
 
 
+def test_whoever_carries_an_answer_leaves_no_change_of_a_key_out(tmp_path):
+    """Else a relay that works with a thief of the gateway's key would have devices go on with it for ever."""
+    with LocalHub(tmp_path / "hub", tokens=1, batch=1) as hub:
+        old = hub.hub.row.keys.gateway.public
+        rotate(hub, "gateway")
+        hub.next_round()
+        whole = json.loads(hub.ask("GET", "/v1/log/0")[2])
+        trust = Trust()
+        head = Answer.parse(json.dumps(whole).encode()).check(hub.hub.terms, None, trust)
+        assert head.gateway(hub.hub.terms) == (hub.hub.row.keys.gateway.public, old)
+        without = {name: value for name, value in whole.items() if name != "notices"}
+        for less in (without, without | {"notices": []}):
+            with pytest.raises(UnprovenError, match="notices"):
+                Answer.parse(json.dumps(less).encode()).check(hub.hub.terms, None, trust)
+        text, _, lines = whole["checkpoint"].partition("\n\n")
+        assert len(text.split("\n")) == 4
+        less = without | {"checkpoint": "\n".join(text.split("\n")[:3]) + "\n\n" + lines}
+        with pytest.raises(UnprovenError, match="signed"):
+            Answer.parse(json.dumps(less).encode()).check(hub.hub.terms, None, trust)
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "true", '"2"', "1.5", "-1", "9" * 400])
+def test_a_number_that_is_none_is_refused_as_an_answer_that_cannot_be_read(number):
+    body = '{"checkpoint": "x", "notices": [{"number": ' + number + ', "entry": "Bw==", "proof": []}]}'
+    with pytest.raises(UnprovenError, match="ValueError"):
+        Answer.parse(body.encode())
+
+
 @pytest.mark.slow
 def test_tokens_of_a_changed_key_are_bought_anew(tmp_path):
     settings = dict(tokens=1, interactions=1, mechanism="piecewise", cohort=100)
@@ -267,6 +299,56 @@ def test_a_witness_that_reads_the_log_follows_its_key(tmp_path):
         watching = Witness(home)
         cosign(hub, watching)
         watching.close()
+
+
+def test_a_witness_follows_no_change_that_the_operator_did_not_sign(tmp_path):
+    """Whoever has the log's key alone hands it on to himself, before witnesses as before devices."""
+    with LocalHub(tmp_path / "hub") as hub:
+        old, thief, fresh = signer_of(hub), Signer("k", LOG, new_private_key()), Reading()
+        operator = operator_of(hub.home.path / "operator.key", hub.hub.terms)
+        one = Rotation(LOG_KEY, 5, old.key.public, thief.key.public)
+        said, entries = statement(hub.hub.terms.hub, one.entry()), entries_of(hub)
+
+        def read(*signers, before=fresh):
+            shown = [*entries, one._replace(signatures=tuple(each.sign(said) for each in signers)).entry()]
+            _, note = log_answer(shown, old)
+            return read_on(Pages(shown), Checkpoint.parse(note), before, old.key)
+
+        begun = read_on(Pages(entries), log_answer(entries, old)[0].checkpoint, Reading(), old.key)
+        assert begun.operator == hub.hub.terms.operator == operator.key.public.hex() and begun.key == old.key
+        for before in (fresh, begun):
+            for wrong in ([old], [old, thief], [old, old], [operator, old], []):
+                assert read(*wrong, before=before).key == old.key
+            assert read(old, operator, before=before).key == dataclasses.replace(old.key, public=thief.key.public)
+        # Terms that name no operator, and a log that has none that can be read.
+        entries[0] = b"\x01" + json.dumps(json.loads(entries[0][1:]) | {"operator": ""}).encode()
+        assert read(old).key != old.key and read(old).operator == ""
+        entries[0] = b"\x01{}"
+        assert read(old).key == old.key and read(old).operator is None
+
+
+class Pages(HttpClient):
+    """A hub that shows entries."""
+
+    def __init__(self, entries):
+        super().__init__("http://localhost:1")
+        self._entries = entries
+
+    def request(self, method, path, token, *, body=None, limit=0):
+        start = int(path.rpartition("/")[2])
+        texts = [b64encode(entry).decode() for entry in self._entries[start : start + 2]]
+        return response_of(200, json.dumps({"entries": texts}).encode(), lambda name: None)
+
+
+def test_a_witness_of_an_earlier_version_reads_a_log_from_its_terms_on(tmp_path):
+    home = WitnessFolder(tmp_path / "witness")
+    home.prepare("witness.example/1", [str(Signer("log.example/1", LOG, bytes(32)).key)])
+    with open_database(home.path / "witness.db", STEPS[:3]) as db:
+        for row in (("right", ""), ("wrong", "two models")):
+            db.execute("INSERT INTO reading VALUES (?, 1, zeroblob(32), 7, ?)", row)
+    watching = Witness(home)
+    assert watching.reading("right") == Reading() and watching.reading("wrong").wrong == "two models"
+    watching.close()
 
 
 def test_an_old_store_has_no_changes_of_keys(tmp_path):

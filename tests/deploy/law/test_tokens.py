@@ -18,7 +18,7 @@ from fedrank.deploy.hub.keys import read_private
 from fedrank.deploy.hub.status import page
 from fedrank.deploy.hub.store import StoreError
 from fedrank.deploy.hub.tokens import Issuer
-from fedrank.deploy.log.tree import BEACON, MODEL, OFFER, REPORTS, beacon_entry, offer_entry, reports_hash
+from fedrank.deploy.log.tree import BEACON, MODEL, OFFER, REPORTS, beacon_entry, numbered_hash, offer_entry
 from fedrank.deploy.oblivious.encapsulation import public_key_of
 from fedrank.deploy.oblivious.tokens import (
     TOKEN_BYTES,
@@ -205,7 +205,7 @@ def test_what_decides_is_not_known_while_tokens_are_sold(tmp_path):
                 await next_round(hub)
             said = (await made[0].ask("GET", "/v1/tokens")).json["beacon"]
             beacon = Beacon.from_json(said)
-            assert beacon.reports == reports_hash(hub.store.reports(2)) and beacon.sales == 3
+            assert beacon.reports == numbered_hash(hub.store.reports(2)) and beacon.sales == 3
             assert len(hub.store.reports(2)) == 2 and len(hub.store.reporters(2)) == 3  # those that are used
             assert beacon.value == hashlib.sha256(b"fedrank/beacon" + beacon.secret + beacon.reports).digest()
             assert beacon_entry(3, beacon.value, 3) in entries(home, BEACON)

@@ -650,10 +650,12 @@ def test_both_kinds_of_log_answer_alike(tmp_path, url):
     for store in made:
         digest = np.arange(32, dtype=np.uint8).tobytes()
         store.set_model(0, digest)
+        store.add_issuer_key(1, b"more", b"private", b"other")
         bought = [
-            Purchase(1, 1, digest, 0),
-            Purchase(1, 1, digest[::-1], 0),
-            Purchase(1, 2, digest, 0),
+            Purchase(1, 1, digest, 0, b"more"),
+            Purchase(1, 1, digest[::-1], 0, b"more"),
+            Purchase(1, 2, digest, 0, b"more"),
+            Purchase(1, 4, digest, 0, b"less"),
             Purchase(1, 1, digest),
             Purchase(1, 1, digest[::-1]),
             Purchase(1, 3, digest),
@@ -665,9 +667,8 @@ def test_both_kinds_of_log_answer_alike(tmp_path, url):
         seen.append([store.use_challenge(digest, 9.0, now) for now in (1.0, 2.0, 9.0)])
         store.add_issuer_key(0, b"public", b"private", b"secret")
         store.add_issuer_key(0, b"another", b"private", b"secret")
-        store.add_issuer_key(1, b"more", b"private", b"other")
         store.draw_epoch(1, b"reports")
-        store.write([], [], [], [], [Purchase(1, 4, digest, 0)])
+        store.write([], [], [], [], [Purchase(1, 4, digest, 0, b"more")])
         store.draw_epoch(1, b"others")
         store.end_epochs(1)
         seen.append(store.issuer_keys())

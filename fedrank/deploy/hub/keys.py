@@ -189,6 +189,11 @@ class Keys(Stage):
             self._issuer.reread()
         self._rows = self._store.rotations()
 
+    def recover(self, number: int) -> None:
+        """Use what other processes have changed."""
+        if self._store.rotations() != self._rows:
+            self._read()
+
     def seconds(self) -> float:
         """Seconds until something is to be done; below 0: it is now."""
         return self._next - time.time()

@@ -18,7 +18,7 @@ from fedrank.deploy.hub.audit import audit_folder
 from fedrank.deploy.hub.keys import WHAT, ask_rotation, private_keys
 from fedrank.deploy.hub.store import Purchase
 from fedrank.deploy.log.gossip import compare
-from fedrank.deploy.log.note import Checkpoint, Signer, new_private_key
+from fedrank.deploy.log.note import LOG, Checkpoint, Signer, new_private_key
 from fedrank.deploy.log.proof import Answer, UnprovenError, newest_keys
 from fedrank.deploy.log.submission import body_of
 from fedrank.deploy.log.tree import (
@@ -393,3 +393,14 @@ def test_a_token_is_sold_only_of_the_key_that_the_store_has(tmp_path):
             return hub.do(hub.hub._inbox.call(lambda: hub.hub.store.write([], [], [], [], [one])[1]))
 
         assert buys(1, before) == ["wrong-epoch"] and buys(1, now) == [""] and buys(2, now) == [""]
+
+
+def test_a_head_is_signed_anew_when_other_keys_sign_and_nothing_else_changed(tmp_path):
+    with LocalHub(tmp_path / "hub") as hub:
+        log, before = hub.hub.row.publishing, Answer.parse(hub.ask("GET", "/v1/log")[2]).checkpoint
+        other = Signer(signer_of(hub).key.name, LOG, new_private_key())
+        log._signers = lambda: (other, signer_of(hub))
+        hub.do(hub.hub._inbox.call(log.publish))
+        now = Answer.parse(hub.ask("GET", "/v1/log")[2]).checkpoint
+        assert now.size == before.size and not before.is_signed_by(other.key)
+        assert now.is_signed_by(other.key) and now.is_signed_by(signer_of(hub).key)

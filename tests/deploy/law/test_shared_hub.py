@@ -20,6 +20,7 @@ from fedrank.deploy.hub.admission import Credentials, NotAdmittedError
 from fedrank.deploy.hub.attestation import Challenges, NotAttestedError
 from fedrank.deploy.hub.audit import audit_folder, replay_log
 from fedrank.deploy.hub.folder import HubFolder
+from fedrank.deploy.hub.keys import WHAT, ask_rotation
 from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.hub.store import (
     STEPS,
@@ -31,6 +32,7 @@ from fedrank.deploy.hub.store import (
     Store,
     StoreError,
 )
+from fedrank.deploy.log.proof import Answer
 
 pytestmark = [
     pytest.mark.slow,
@@ -700,7 +702,7 @@ def test_both_kinds_of_log_answer_alike(tmp_path, url):
         store.close()
     half = len(seen) // 2
     assert seen[:half] == seen[half:]
-    assert seen[0] == ([1, 2], ["", "other-purchase", "", "", "other-purchase", "wrong-epoch"])
+    assert seen[0] == ([1, 2], ["", "other-purchase", "", "wrong-epoch", "", "other-purchase", "wrong-epoch"])
     keys = [(0, b"public", None, b"secret", None, None), (1, b"more", b"private", b"other", b"reports", 2)]
     assert seen[1] == [True, False, True] and seen[2] == keys
 
@@ -731,3 +733,28 @@ def test_a_database_is_put_back_by_its_own_tools_and_the_log_says_so(tmp_path, u
     found = audit_folder(tmp_path / "restored")
     assert number == 5 and found.wrong == [] and len(found.put_back) == 1
     assert not set(sold[-2:]) & set(offers)  # of the epoch that was open, and of the next
+
+
+def test_a_process_that_missed_a_change_of_the_logs_key_signs_with_the_new_one(tmp_path, url):
+    homes = folders(tmp_path, url)
+
+    async def story():
+        async with processes(homes) as (leader, other):
+            other._look_at = float("inf")  # it is slow, and looks when a round is over
+            key, operator = WHAT["log"], homes[0].path / "operator.key"
+            job = leader._inbox.call(ask_rotation, homes[0].path, leader.store, leader.terms, key, operator)
+            assert await job is None
+            await leader.renew()
+            await leader.close_round(empty=True)
+            await opened(leader, 1)
+            other._look_at = 0.0
+            other.look()
+            await opened(other, 1)
+            await becomes(lambda: len(other.row.keys.signers) == 2)
+            await asyncio.sleep(0.5)
+            new, old = (signer.key for signer in leader.row.keys.signers)
+            for hub in (leader, other):
+                head = Answer.parse(hub.row.publishing.since(10**6).payload["body"]).checkpoint
+                assert head.is_signed_by(new) and head.is_signed_by(old)
+
+    asyncio.run(story())

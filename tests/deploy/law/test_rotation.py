@@ -404,3 +404,59 @@ def test_a_head_is_signed_anew_when_other_keys_sign_and_nothing_else_changed(tmp
         now = Answer.parse(hub.ask("GET", "/v1/log")[2]).checkpoint
         assert now.size == before.size and not before.is_signed_by(other.key)
         assert now.is_signed_by(other.key) and now.is_signed_by(signer_of(hub).key)
+
+
+TOKENS = dict(tokens=1, interactions=1, mechanism="piecewise", cohort=100)
+
+
+def is_bought(hub, one, epoch=1):
+    """Synchronise until the device has a token of the key on sale; every synchronisation has to end well."""
+    for _ in range(60):
+        assert synced(one).state is State.OK
+        held = one._conversation._purse().find(hub.hub.terms.hub, epoch)
+        if held is not None and held.token and held.offer == hub.hub.row.issuer._epochs[epoch].offer:
+            return True
+    return False
+
+
+@pytest.mark.slow
+def test_a_device_that_missed_the_first_of_two_changes_buys_anew(tmp_path):
+    with LocalHub(tmp_path / "hub", **TOKENS) as hub:
+        one = device(hub, tmp_path / "one")
+        assert is_bought(hub, one)
+        rotate(hub, "issuer")
+        rotate(hub, "issuer")
+        assert is_bought(hub, one)
+
+
+@pytest.mark.slow
+def test_a_device_that_comes_after_both_changes_uses_the_model_and_shows_nothing(tmp_path):
+    with LocalHub(tmp_path / "hub", **TOKENS) as hub:
+        one = device(hub, tmp_path / "one")
+        assert is_bought(hub, one)
+        rotate(hub, "issuer")
+        rotate(hub, "issuer")
+        other = device(hub, tmp_path / "other")  # an epoch without sales draws nothing
+        assert is_bought(hub, other)
+        hub.next_round()
+        assert synced(one).state is State.OK and one._memory.round.number == 1
+        assert is_bought(hub, one, 2)
+
+
+@pytest.mark.slow
+def test_a_request_of_a_key_that_was_changed_is_given_up_once_its_epoch_is_open(tmp_path):
+    with LocalHub(tmp_path / "hub", **TOKENS) as hub:
+        lost = lambda path, *answer: (503, {}, b"") if path.startswith("/v1/token/") else answer  # noqa: E731
+        one = device(hub, tmp_path / "one", lost)
+        for _ in range(60):
+            synced(one)
+            if (held := one._conversation._purse().find(hub.hub.terms.hub, 1)) is not None:
+                break
+        assert held.pending is not None
+        one._connection.twist = None
+        rotate(hub, "issuer")
+        rotate(hub, "issuer")
+        hub.next_round()
+        assert synced(one).state is State.OK and one._memory.round.number == 1
+        held = one._conversation._purse().find(hub.hub.terms.hub, 1)
+        assert held is None or (held.pending is None and held.token is None)

@@ -14,6 +14,7 @@ from relay_worlds import relayed
 
 from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.deploy.device import State
+from fedrank.deploy.device.connection import Refusal
 from fedrank.deploy.hub.audit import audit_folder
 from fedrank.deploy.hub.keys import WHAT, ask_rotation, private_keys
 from fedrank.deploy.hub.store import Purchase
@@ -460,3 +461,35 @@ def test_a_request_of_a_key_that_was_changed_is_given_up_once_its_epoch_is_open(
         assert synced(one).state is State.OK and one._memory.round.number == 1
         held = one._conversation._purse().find(hub.hub.terms.hub, 1)
         assert held is None or (held.pending is None and held.token is None)
+
+
+@pytest.mark.slow
+def test_a_fresh_process_leaves_through_the_hubs_gateway_alone_though_its_key_changed(tmp_path):
+    with relayed(tmp_path, tokens=1, batch=1) as world:
+        one = world.device("one")
+        assert one.sync().state == "OK"
+        token, keys = one._memory.token, world.hub.row.keys
+        one._connection.leave = lambda token: Refusal("leaving: status 503")
+        assert not one.leave()
+        one.close()
+        two, left = world.device("one"), []
+        send = two._connection.leave
+        two._connection.leave = lambda token: left.append(two._connection.gateway_key) or send(token)
+        two._connection._relays = lambda: (public_key_of(bytes(range(32))), 1)  # the relay names a thief's key
+        two._connection.log = lambda size: Refusal("log: status 503")  # and whoever has it answers nothing of the hub's
+        two._conversation.backoff.reset()
+        assert two.sync().state == "RETRY" and left == []
+        del two._connection._relays, two._connection.log
+        keys._settings = dataclasses.replace(world.hub.settings, overlap_days=0.0)
+        for job in (
+            world.hub._inbox.call(ask, world.hub, keys._folder, "gateway"),
+            world.hub.renew(),
+            world.hub.renew(),
+        ):
+            asyncio.run_coroutine_threadsafe(job, world.hub._inbox.loop).result(10)
+        for _ in range(4):
+            two._conversation.backoff.reset()
+            two.sync()
+        assert two._memory.leaving is None and world.hub.device_of(token) is None
+        assert left == [world.app._gateway.public]
+        assert two._memory.outbox.get("leaving_terms") is None

@@ -179,7 +179,7 @@ def portal(
     at: At = Address(),
     port: Port = 8770,
     names: Names = (),
-    key: Path | None = None,
+    company_key: Path | None = None,
     user_header: str = "Remote-User",
     groups_header: str = "Remote-Groups",
     reach: Reached = Reach(),
@@ -192,7 +192,8 @@ def portal(
         at: Where it listens.
         names: Host names by which browsers call it, such as that of the proxy in front of it; beside localhost, the
             host above and numeric addresses, which always are. Requests under other names are refused.
-        key: The company's key (fedrank search person), so that each person finds what they may read. A proxy in front
+        company_key: The company's key (fedrank search person), so that each person finds what they may read. A proxy in
+            front
             says who asks, in every request, and is the only way to the portal.
         user_header: Header in which the proxy names the person.
         groups_header: Header in which it names groups of the person, with commas between.
@@ -202,7 +203,7 @@ def portal(
     from fedrank.deploy.search.portal import PortalApp
 
     log_to_stderr()
-    private = b"" if key is None else read_key(key)
+    private = b"" if company_key is None else read_key(company_key)
     headers = (user_header, groups_header)
     page = PortalApp(Federation(federation, asker, **vars(reach)), [at.host, *names], private, headers)
 

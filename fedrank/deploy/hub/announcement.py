@@ -34,7 +34,7 @@ def why_reset(home: Path) -> str:
     file = home / OPERATOR_FILE
     if not file.exists():
         return ""
-    return f"{file}: whoever copies this folder can put the hub back and change its keys; keep the file elsewhere"
+    return f"{file}: a copy of this folder can put the hub back and change its log's key; move the file elsewhere"
 
 
 def pace(settings: HubSettings) -> str:

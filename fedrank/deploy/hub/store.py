@@ -643,7 +643,7 @@ class Store:
         """Write a change of a key that the leader is to make; nothing else is written between the look and the write.
 
         Args:
-            make: Returns, of the changes that are there, the entry of the public log and the new private key; of an
+            make: Returns, of all earlier changes, the entry of the public log and the new private key; of an
                 issuer's key, which the hub makes, no more than what it is, and none.
         """
         with self.alone("close"), self.transaction() as db:

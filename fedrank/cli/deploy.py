@@ -94,7 +94,7 @@ def serve(
         at: Where it listens.
         proxies: Addresses of reverse proxies whose X-Forwarded-For is believed. With them, --status auto means admin.
     """
-    from fedrank.deploy.hub.announcement import linking, pace, promise, why_silent, why_unfair, why_void
+    from fedrank.deploy.hub.announcement import linking, pace, promise, why_reset, why_silent, why_unfair, why_void
     from fedrank.deploy.hub.service import Listen, run_hub
 
     home = HubFolder(folder)
@@ -113,7 +113,7 @@ def serve(
         kept = read_settings(home.settings)
         print(f"linking  {linking(kept)}", f"privacy  {promise(kept)}", f"rounds   {pace(kept)}", sep="\n", flush=True)
         at.warn_without_tls("tokens")
-        for warning in filter(None, (why_silent(kept), why_unfair(kept), why_void(kept))):
+        for warning in filter(None, (why_silent(kept), why_unfair(kept), why_void(kept), why_reset(home.path))):
             print(f"fedrank: warning: {warning}", file=sys.stderr)
 
     with home.lock():

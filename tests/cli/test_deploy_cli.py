@@ -18,7 +18,7 @@ from scipy.stats import binom, poisson
 from fedrank.cli import deploy
 from fedrank.cli.main import call
 from fedrank.core.errors import RunError
-from fedrank.deploy.hub.announcement import why_void
+from fedrank.deploy.hub.announcement import why_reset, why_void
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.settings import HubSettings, expect_messages, fit_private
 from fedrank.ranking.schedule import Schedule, choose_schedule
@@ -275,3 +275,11 @@ def test_the_value_of_a_switch_decides_on_the_settings_of_a_trial(tmp_path, caps
         capsys.readouterr()
         assert call(["hub", "serve", folder, "--no-trial" if trial else "--trial", *port]) == 1
         assert "trial cannot be changed" in capsys.readouterr().err
+
+
+def test_a_hub_warns_while_the_operators_key_lies_in_its_folder(tmp_path):
+    home = HubFolder(tmp_path / "hub")
+    home.prepare(trial_settings(n_features=3))
+    assert "operator.key" in why_reset(home.path)
+    (home.path / "operator.key").rename(tmp_path / "operator.key")
+    assert why_reset(home.path) == ""

@@ -275,8 +275,9 @@ class Device:
             self._memory.out = self._memory.unsaved = True
             self._memory.drop()
             forget = self._memory.outbox.erase if erase else self._memory.outbox.forget_hub
-            left = self._memory.token or self._memory.leaving
-            forget(url=self._connection.url, leaving=left, out=1, agreed=None, offered=None)
+            get, left = self._memory.outbox.get, self._memory.token or self._memory.leaving
+            under = (get("terms") or get("leaving_terms")) if left else None
+            forget(url=self._connection.url, leaving=left, leaving_terms=under, out=1, agreed=None, offered=None)
             self._memory.unsaved = False
             self._memory.load()
         self.sync()

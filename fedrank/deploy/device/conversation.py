@@ -28,7 +28,7 @@ from fedrank.deploy.device.trial import objection
 from fedrank.deploy.draws import CHECK, DUE, SEED, Beacon, beacon_of, drawn, key_of, turn, word
 from fedrank.deploy.log.proof import Answer, Head, TooShortError, Trust, UnprovenError
 from fedrank.deploy.log.tree import ISSUER_KEY, beacon_entry, offer_entry
-from fedrank.deploy.oblivious.tokens import Wallet, header_of
+from fedrank.deploy.oblivious.tokens import Wallet, header_of, key_id, parts_of
 from fedrank.deploy.terms import Terms
 
 #: Most pairs of heads that contradict each other that are kept.
@@ -114,6 +114,12 @@ class Prover:
             if (seen := self.seen(terms)) is not None:
                 return seen.gateway(terms)
         return (bytes.fromhex(terms.gateway),)
+
+    def issuer(self, terms: Terms) -> bytes | None:
+        """Identifier of the issuer's key that last took the place of another; None before the first change."""
+        seen = self.seen(terms)
+        newest = None if seen is None else seen.keys.get(ISSUER_KEY)
+        return None if newest is None else newest.new
 
     def conflicts(self, terms: Terms) -> list[list[str]]:
         """Pairs of signed heads of the log that cannot both be true."""
@@ -277,10 +283,14 @@ class Conversation:
     def _take_leave(self) -> Synced | Refusal | None:
         if self._memory.leaving is None:
             return None
+        # The token is encrypted to no other gateway than that of the hub that it is of.
+        kept = self._outbox.get("leaving_terms")
+        if kept and (why := self._wrong_way(Terms.from_json(kept))):
+            return why if isinstance(why, Refusal) else self._later(State.RETRY, why, LONGEST_WAIT)
         if refusal := self._connection.leave(self._memory.leaving):
             return refusal
         with self._memory.lock:
-            self._outbox.put(leaving=None)
+            self._outbox.put(leaving=None, leaving_terms=None)
             self._memory.leaving = None
             return self._silent() if self._memory.out else None
 
@@ -373,9 +383,10 @@ class Conversation:
             with self._memory.lock:
                 held = wallet.find(terms.hub, epoch)  # unless the log says that what was drawn is void
                 if held is not None and held.offer != sale.offer:
-                    why = f"the hub changed the key of the tokens of epoch {epoch}; none is bought"
-                    self._memory.complain(why)
-                    return self._later(State.RETRY, why, LONGEST_WAIT)
+                    if self.prover.issuer(terms) != key_id(parts_of(sale.offer)[0]):
+                        self._memory.complain(f"the hub changed the key of the tokens of epoch {epoch}; none is bought")
+                        return None
+                    wallet.forget_key(terms.hub, key_id(parts_of(held.offer)[0]))  # of a change that it did not see
                 asked = wallet.draw(terms.hub, epoch, sale.offer)
             if asked is None:
                 return None
@@ -385,10 +396,11 @@ class Conversation:
             if isinstance(answer, Refusal):
                 if answer.reason == "other-purchase":
                     self._memory.complain("the hub sold this device another token of this epoch; it does not report")
-                if answer.reason == "other-purchase" or (answer.reason == "wrong-epoch" and epoch == now):
+                void = answer.reason in ("wrong-epoch", "malformed")  # the latter: of a key that was changed
+                if answer.reason == "other-purchase" or (void and epoch == now):
                     wallet.give_up(terms.hub, epoch)
                     return None
-                return None if answer.reason == "wrong-epoch" else self._forget(token, answer)
+                return None if void else self._forget(token, answer)
             if not wallet.keep_bought(terms.hub, epoch, asked, answer):
                 return Refusal("token: the hub's answer makes no token")
             if epoch == now:
@@ -464,9 +476,17 @@ class Conversation:
         if (why := self.prover.objection(terms, model, best, drawing.entry)) or drawing.epoch is None:
             return why
         with self._memory.lock:
-            if self._purse().find(terms.hub, drawing.epoch[0]) is None:
+            wallet = self._purse()
+            held = wallet.find(terms.hub, drawing.epoch[0])
+            if held is None:
                 return ""  # the log has just said that its key was changed: it is shown with nothing
-            return self._purse().take_beacon(terms.hub, *drawing.epoch)
+            why = wallet.take_beacon(terms.hub, *drawing.epoch)
+            if why and held.beacon is None and self.prover.issuer(terms) is not None:
+                # It may be of a key that was changed twice: the log proves no more than the newest change.
+                self._memory.complain(f"a token is dropped: {why}")
+                wallet.forget_key(terms.hub, key_id(parts_of(held.offer)[0]))
+                return ""
+            return why
 
     def _report(self) -> Synced | Refusal | None:
         with self._memory.lock:

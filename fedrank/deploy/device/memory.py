@@ -82,7 +82,7 @@ class Memory:
             best = self.terms.request.decode(get("best")) if self.terms and get("best") else None
         except Exception as error:
             self.complain(f"what was kept is damaged and is fetched again ({type(error).__name__})")
-            self.outbox.forget_hub(leaving=get("leaving"))
+            self.outbox.forget_hub(leaving=get("leaving"), leaving_terms=get("leaving_terms"))
             self.terms = kept = best = None
         self.token, self.leaving, self.spent = get("token"), get("leaving"), self.outbox.spent()
         self.use(kept, bool(get("over")), get("part"), best)

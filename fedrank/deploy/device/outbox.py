@@ -42,7 +42,19 @@ UNKNOWN = "no answer came; it may have been counted"
 _NONE_YET = "sent, no answer yet"
 
 #: Names of what is kept about a hub.
-_OF_A_HUB = ("url", "token", "terms", "model", "model_of", "best", "part", "over", "backoff", "leaving")
+_OF_A_HUB = (
+    "url",
+    "token",
+    "terms",
+    "model",
+    "model_of",
+    "best",
+    "part",
+    "over",
+    "backoff",
+    "leaving",
+    "leaving_terms",
+)
 
 _1_FACTS_TRIALS_MESSAGES = """
 CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value);

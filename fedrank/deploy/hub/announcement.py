@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
+from fedrank.deploy.hub.keys import OPERATOR_FILE
 from fedrank.deploy.hub.settings import PIECEWISE_EPSILON, HubSettings
 from fedrank.deploy.hub.status import JOINT, clock
 from fedrank.privacy.caps import LIFETIME_EPSILON, MOST_EPSILON, MOST_SEARCH_EPSILON
@@ -25,6 +27,14 @@ def why_unfair(settings: HubSettings) -> str:
         "round_seconds is 0: the first reports fill a round, so that whoever is fastest decides; set it to what a slow "
         "device needs"
     )
+
+
+def why_reset(home: Path) -> str:
+    """A warning while the operator's key lies in a hub's folder; empty if it does not."""
+    file = home / OPERATOR_FILE
+    if not file.exists():
+        return ""
+    return f"{file}: a copy of this folder can put the hub back and change its log's key; move the file elsewhere"
 
 
 def pace(settings: HubSettings) -> str:

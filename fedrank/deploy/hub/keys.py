@@ -10,6 +10,8 @@ A change is asked for by a row (:func:`ask_rotation`), which any process may wri
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
 import time
 from collections.abc import Sequence
@@ -21,12 +23,15 @@ from fedrank.deploy.hub.stages import Stage
 from fedrank.deploy.hub.store import KeyRow, Store
 from fedrank.deploy.hub.tokens import Issuer, new_offer
 from fedrank.deploy.log.note import LOG, Signer, new_private_key, origin_of
+from fedrank.deploy.log.proof import UnprovenError, newest_keys
 from fedrank.deploy.log.tree import GATEWAY_KEY, ISSUER_KEY, LOG_KEY, ROTATION, Rotation, statement
 from fedrank.deploy.oblivious.encapsulation import Gateway, public_key_of
 from fedrank.deploy.oblivious.encapsulation import new_private_key as new_gateway_key
 from fedrank.deploy.oblivious.tokens import key_id, parts_of
 from fedrank.deploy.terms import Terms
 from fedrank.engine.checkpoint import write_atomically
+
+_log = logging.getLogger("fedrank.hub")
 
 #: Names of the files with the first private keys, and of the operator's, which is to be kept elsewhere.
 LOG_FILE, GATEWAY_FILE, OPERATOR_FILE = "log.key", "gateway.key", "operator.key"
@@ -125,23 +130,25 @@ def ask_rotation(folder: Path, store: Store, terms: Terms, what: int, operator: 
         RunError: A key cannot be read, or nothing can be written.
     """
     has = {LOG_KEY: terms.log, GATEWAY_KEY: terms.gateway and terms.log, ISSUER_KEY: terms.tokens and terms.log}
-    rows = store.rotations()
     if not has[what]:
         raise ConfigError(f"{folder}: has no such key that a public log could say the change of.")
-    if any(row.ends is None and row.entry[1] == what for row in rows):
-        raise ConfigError(f"{folder}: such a change is waiting to be made: start the hub, or look at its log.")
-    if what == ISSUER_KEY:
-        store.ask_rotation(bytes([ROTATION, what]))
-        return
-    made, old = _made(rows, what), private_keys(folder, store, terms, what)[0]
-    new = new_gateway_key() if what == GATEWAY_KEY else new_private_key()
-    when = max(int(time.time()), made[-1][0].when + 1 if made else 0)
-    one = Rotation(what, when, _public(what, old), _public(what, new))
-    if what == LOG_KEY:
-        signers = [Signer("log", LOG, old), *([operator_of(operator, terms)] if terms.operator else [])]
-        said = statement(terms.hub, one.entry())
-        one = one._replace(signatures=tuple(signer.sign(said) for signer in signers))
-    store.ask_rotation(one.entry(), new)
+
+    def make(rows: Sequence[KeyRow]) -> tuple[bytes, bytes]:
+        if any(row.ends is None and row.entry[1] == what for row in rows):
+            raise ConfigError(f"{folder}: such a change is waiting to be made: start the hub, or look at its log.")
+        if what == ISSUER_KEY:
+            return bytes([ROTATION, what]), b""
+        made, old = _made(rows, what), private_keys(folder, store, terms, what)[0]
+        new = new_gateway_key() if what == GATEWAY_KEY else new_private_key()
+        when = max(int(time.time()), made[-1][0].when + 1 if made else 0)
+        one = Rotation(what, when, _public(what, old), _public(what, new))
+        if what == LOG_KEY:
+            signers = [Signer("log", LOG, old), *([operator_of(operator, terms)] if terms.operator else [])]
+            said = statement(terms.hub, one.entry())
+            one = one._replace(signatures=tuple(signer.sign(said) for signer in signers))
+        return one.entry(), new
+
+    store.ask_rotation(make)
 
 
 class Keys(Stage):
@@ -168,6 +175,7 @@ class Keys(Stage):
         self.gateway = Gateway(*private_keys(folder, store, terms, GATEWAY_KEY)) if terms.batch else None
         self._rows: list[KeyRow] | None = None
         self._next = 0.0
+        self._stuck: set[Path] = set()  # files of keys that are over, which could not be deleted
         self._read()
 
     def _read(self) -> None:
@@ -181,6 +189,11 @@ class Keys(Stage):
             self._issuer.reread()
         self._rows = self._store.rotations()
 
+    def recover(self, number: int) -> None:
+        """Use what other processes have changed."""
+        if self._store.rotations() != self._rows:
+            self._read()
+
     def seconds(self) -> float:
         """Seconds until something is to be done; below 0: it is now."""
         return self._next - time.time()
@@ -193,11 +206,11 @@ class Keys(Stage):
         """
         now, store = time.time(), self._store
         if store.leads:
+            self._make_waiting(now)
             if self._schedule() <= now:
-                ask_rotation(self._folder, store, self._terms, GATEWAY_KEY, Path())
-            for row in store.rotations():
-                if row.ends is None:
-                    self._make(row, now)
+                with contextlib.suppress(ConfigError):  # an operator has just asked for it
+                    ask_rotation(self._folder, store, self._terms, GATEWAY_KEY, Path())
+                self._make_waiting(now)
         changed = self._destroy(now)
         if changed or store.rotations() != self._rows:
             changed = True
@@ -207,15 +220,25 @@ class Keys(Stage):
         return changed
 
     def _schedule(self) -> float:
-        """Time at which the gateway's key is to change, in seconds since 1970; infinite: not by itself."""
-        if self.gateway is None or not (self._settings.gateway_days and self._terms.log):
+        """Time at which the gateway's key is to change, in seconds since 1970; infinite: not by this process."""
+        if self.gateway is None or not (self._settings.gateway_days and self._terms.log and self._store.leads):
             return math.inf
         made, first = _made(self._store.rotations(), GATEWAY_KEY), self._store.round(0)
         since = made[-1][0].when if made else math.inf if first is None else first.opened
         return since + self._settings.gateway_days * _DAY
 
+    def _make_waiting(self, now: float) -> None:
+        """Make the changes that were asked for; one that devices would not follow is dropped."""
+        for row in self._store.rotations():
+            if row.ends is None:
+                try:
+                    self._make(row, now)
+                except UnprovenError as error:
+                    _log.error("a change of a key is dropped (%s); ask for it again: fedrank hub rotate", error)
+                    self._store.drop_rotation(row.number)
+
     def _make(self, row: KeyRow, now: float) -> None:
-        """Make a change that was asked for."""
+        """Make a change that was asked for; an UnprovenError where it does not follow from those in the log."""
         offer, ends = None, now + self._settings.overlap_days * _DAY
         if row.entry[1] == ISSUER_KEY:
             sold = None if self._issuer is None else self._issuer.on_sale()
@@ -227,6 +250,12 @@ class Keys(Stage):
             ids = [key_id(parts_of(one)[0]) for one in (old, new)]
             row, ends = row._replace(entry=Rotation(ISSUER_KEY, when, ids[0], ids[1]).entry()), now
             offer = (epoch, new, private, secret)
+        else:
+            one = Rotation.parse(row.entry)
+            newest = private_keys(self._folder, self._store, self._terms, one.what)[0]
+            if one.old != _public(one.what, newest):
+                raise UnprovenError("it replaces a key that was replaced before")
+            newest_keys(self._terms, [*(entry for _, entry in self._store.notices()), row.entry])
         self._store.rotate(row, ends, offer)
 
     def _destroy(self, now: float) -> bool:
@@ -240,7 +269,13 @@ class Keys(Stage):
             if last >= 0 and (self._folder / name).exists():
                 files.append(self._folder / name)
         for file in files:
-            file.unlink()
+            try:
+                file.unlink(missing_ok=True)
+                self._stuck.discard(file)
+            except OSError as error:
+                if file not in self._stuck:
+                    _log.error("%s: this key is over and cannot be deleted (%s); delete it", file, error)
+                self._stuck.add(file)
         if over and self._store.leads:
             self._store.destroy_keys(over)
-        return bool(files or over)
+        return bool(over or set(files) - self._stuck)

@@ -120,7 +120,7 @@ class PublicLog(Publishing):
         self._signers = signers
         self._store, self._model, self._others = store, model, others
         self._reader: Store | None = None
-        self._newest, self._tail = b"", frozenset[bytes]()
+        self._newest, self._tail, self._keys = b"", frozenset[bytes](), list[bytes]()
         self._shown = _Shown(Checkpoint.of("", 0, b""), "", {}, REFUSALS["unavailable"])
         self._replacing, self._reading = threading.Lock(), threading.RLock()
         self._submission = Submission(tuple(witnesses), self._proof_since, self._add_cosignatures)
@@ -158,7 +158,9 @@ class PublicLog(Publishing):
         size = self._store.log_size()
         others = self._others()
         whole = self._tail.issuperset(others) or not self._store.leads
-        if size == self._shown.head.size and model == self._newest and whole:
+        signers = self._signers()
+        keys = [signer.key.public for signer in signers]
+        if size == self._shown.head.size and model == self._newest and whole and keys == self._keys:
             return
         newest = self._store.newest_model()
         if newest is None or newest[1] != model:
@@ -175,7 +177,6 @@ class PublicLog(Publishing):
                 self._store.append_entry(entry)
             size, entries = size + len(missing), entries + missing
         node = self._store.log_node
-        signers = self._signers()
         notices = self._store.notices(size)
         head = Checkpoint.of(signers[0].key.name, size, root(node, size), notices)
         self._tail = frozenset(entries)
@@ -188,7 +189,7 @@ class PublicLog(Publishing):
                 {"number": n, "entry": _texts([entry])[0], "proof": _texts(inclusion_proof(node, n, size))}
                 for n, entry in notices
             ]
-        self._newest = model
+        self._newest, self._keys = model, keys
         made = _Shown.of(head, "".join(signer.line(head) for signer in signers), body)
         with self._replacing:
             self._shown = made

@@ -175,8 +175,8 @@ class Row:
     issuer: Issuer | None = None
 
     def __iter__(self) -> Iterator[Stage]:
-        """The stages in their order: the public log shows, and draws need, what the issuer has."""
-        stages = (self.admission, self.model, self.closing, self.issuer, self.publishing, self.draws)
+        """The stages in their order: the public log shows, and draws need, what the keys and the issuer have."""
+        stages = (self.admission, self.model, self.closing, self.keys, self.issuer, self.publishing, self.draws)
         yield from (one for one in stages if one is not None)
 
 

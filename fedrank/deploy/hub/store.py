@@ -459,6 +459,9 @@ class Store:
             there = "SELECT digest FROM purchase WHERE epoch = ? AND device = ?"
             row = self._db.execute(there, (one.epoch, one.device)).fetchone()
             return "wrong-epoch" if row is None else "" if row[0] == one.digest else "other-purchase"
+        sold = "SELECT 1 FROM issuer WHERE epoch = ? AND public = ?"
+        if self._db.execute(sold, (one.epoch, one.offer)).fetchone() is None:
+            return "wrong-epoch"  # another process changed the issuer's key
         row = self._db.execute(
             "INSERT INTO purchase VALUES (?, ?, ?) ON CONFLICT (epoch, device) DO UPDATE SET epoch = excluded.epoch "
             "RETURNING digest",
@@ -640,15 +643,20 @@ class Store:
         """Changes of keys, in their order."""
         return [KeyRow(*row) for row in self.query("SELECT number, entry, private, ends FROM rotation ORDER BY number")]
 
-    def ask_rotation(self, entry: bytes, private: bytes = b"") -> None:
-        """Write a change of a key that the leader is to make.
+    def ask_rotation(self, make: Callable[[list[KeyRow]], tuple[bytes, bytes]]) -> None:
+        """Write a change of a key that the leader is to make; nothing else is written between the look and the write.
 
         Args:
-            entry: The entry of the public log; of an issuer's key, which the hub makes, no more than what it is.
-            private: The new private key.
+            make: Returns, of all earlier changes, the entry of the public log and the new private key; of an
+                issuer's key, which the hub makes, no more than what it is, and none.
         """
-        with self.transaction() as db:
-            db.execute("INSERT INTO rotation (entry, private) VALUES (?, ?)", (entry, private))
+        with self.alone("close"), self.transaction() as db:
+            db.execute("INSERT INTO rotation (entry, private) VALUES (?, ?)", make(self.rotations()))
+
+    def drop_rotation(self, number: int) -> None:
+        """Delete a change that was asked for and cannot be made."""
+        with self.transaction(leads=True) as db:
+            db.execute("DELETE FROM rotation WHERE number = ? AND ends IS NULL", (number,))
 
     def rotate(self, row: KeyRow, ends: float, offer: tuple[int, bytes, bytes, bytes] | None = None) -> None:
         """Make a change of a key: append its entry to the public log.
@@ -659,7 +667,7 @@ class Store:
             offer: Epoch, offer, private key and secret that take the place of those of this epoch, whose tokens are
                 void; None: it is no issuer's key.
         """
-        with self.transaction(leads=True) as db:
+        with self.alone("close"), self.transaction(leads=True) as db:  # a purchase is of the old offer or of the new
             _append(db, row.entry[0], row.entry[1:])
             db.execute("UPDATE rotation SET entry = ?, ends = ? WHERE number = ?", (row.entry, ends, row.number))
             if offer is not None:

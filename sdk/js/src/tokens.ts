@@ -12,7 +12,7 @@ import { type Draw, word } from "./draws.js";
 import type { Kept } from "./kept.js";
 import { gatewayKeys } from "./log.js";
 import type { Memory } from "./memory.js";
-import { type Bytes, concat, equal, fromBase64url, text } from "./oblivious/bytes.js";
+import { type Bytes, concat, equal, fromBase64url, text, unhex } from "./oblivious/bytes.js";
 import { type Asked, askFor, contentOf, drawKey, epochChallenge, four, headerOf, sha256, tokenOf } from "./oblivious/tokens.js";
 import { objection as objectionOfRelay } from "./relay.js";
 import { epochOf, type Terms } from "./terms.js";
@@ -103,10 +103,7 @@ export class Purse {
       return new Refused("tokens: the hub's answer cannot be read");
     }
     const wanted = await memory.change((kept) => this.#wanted(kept, now, offer));
-    if (typeof wanted === "string") {
-      if (wanted) memory.complain(wanted);
-      return wanted;
-    }
+    if (wanted === "") return "";
     const epoch = wanted ? now : now + 1;
     let asked = wanted;
     if (!asked) {
@@ -122,12 +119,15 @@ export class Purse {
       const fresh = { offer: offer!, asked: drawn, token: null, beacon: null, round: null };
       const one = await memory.change((kept) => {
         const { tokens } = (kept.purse ??= { tokens: {} });
-        return (tokens[this.#name(epoch)] ??= fresh); // another page may have drawn one: this device has one an epoch
+        const [name, changed] = [this.#name(epoch), kept.heads?.[terms.hub]?.keys?.[3]];
+        // A token of a key that was changed twice: the log names the newest change alone.
+        const newest = changed && equal(unhex(changed.slice(84, 148)), drawn.content.slice(66, 98));
+        if (newest && tokens[name] && !equal(tokens[name].offer, offer!)) delete tokens[name];
+        return (tokens[name] ??= fresh); // another page may have drawn one: this device has one an epoch
       });
       if (!equal(one.offer, offer!)) {
-        const changed = `the hub changed the key of the tokens of epoch ${epoch}`;
-        memory.complain(changed);
-        return changed;
+        memory.complain(`the hub changed the key of epoch ${epoch}`);
+        return "";
       }
       asked = one.asked;
       if (!asked) return "";
@@ -135,8 +135,9 @@ export class Purse {
     const sold = await hub.ask("POST", `/v1/token/${epoch}`, token, LONGEST, {}, asked.request);
     this.#bought = true;
     const other = sold.reason === "other-purchase";
-    if (other) memory.complain("the hub sold this device another token of this epoch; it does not report");
-    if (other || sold.reason === "wrong-epoch") {
+    if (other) memory.complain("the hub sold another token of this epoch");
+    // "wrong-epoch", or "malformed": the key was changed.
+    if (other || /epoch|malf/.test(sold.reason)) {
       if (other || epoch === now) await this.#keep(epoch, asked, null);
       return "";
     }
@@ -174,8 +175,12 @@ export class Purse {
     return this.memory.change((kept) => {
       const one = kept.purse?.tokens[this.#name(epoch)];
       if (!one) return ""; // the log has just said that its key was changed
-      if (!committed) return `the hub shows another secret of epoch ${epoch} than it committed to`;
-      if (one.beacon && !equal(one.beacon, beacon)) return `the hub changed what the tokens of epoch ${epoch} draw by`;
+      if (!committed && !one.beacon && kept.heads?.[this.terms.hub]?.keys?.[3]) {
+        one.token = null; // it may be of a key that was changed twice
+        return "";
+      }
+      if (!committed) return `the hub shows another secret of epoch ${epoch}`;
+      if (one.beacon && !equal(one.beacon, beacon)) return `the hub changed the draws of epoch ${epoch}`;
       Object.assign(one, { beacon, round });
       return "";
     });
@@ -193,8 +198,8 @@ export class Purse {
     return `${this.terms.hub} ${epoch}`;
   }
 
-  /** What is to be asked for again in this epoch; null: a token of the next is to be bought; else why none is. */
-  #wanted(kept: Kept, now: number, offer: Bytes | null): Asked | null | string {
+  /** What is to be asked for again in this epoch; null: a token of the next is to be bought; empty: none is. */
+  #wanted(kept: Kept, now: number, offer: Bytes | null): Asked | null | "" {
     const { tokens } = (kept.purse ??= { tokens: {} });
     for (const name in tokens) {
       const [hub, epoch] = name.split(" ");

@@ -105,8 +105,40 @@ test("a token draws what the vectors say, and is shown in that round alone", asy
     assert.equal(await purse.drawing(first + one.tokens), undefined, "of the next epoch nothing is known yet");
     const [other] = await pursed(one, { secret: Buffer.alloc(32, 1).toString("base64url") });
     assert.match(await other.take(await other.drawing(first)), /another secret/);
+    // After a change of the issuer's key it may be of a key that was changed: the model is used, and it is shown with nothing.
+    const [changed, there] = await pursed(one, { secret: Buffer.alloc(32, 1).toString("base64url") });
+    await there.change((kept) => (kept.heads = { [one.hub]: { size: 1, root: "", note: "", keys: { 3: "0703" } } }));
+    assert.equal(await changed.take(await changed.drawing(first)), "");
+    assert.equal(await changed.drawing(first), null);
     const [few] = await pursed(one, {}, 4);
     assert.equal(await few.drawing(first), null, "an epoch with too few sales is void");
+  }
+});
+
+test("after changes of the issuer's key that a device did not see it buys of the key that the log names", async () => {
+  const golden = new URL("../../../tests/deploy/golden/oblivious-vectors.json", import.meta.url);
+  const key = bytes(JSON.parse(readFileSync(golden, "utf8")).rfc9578[0].pkS);
+  const [sold, old] = [1, 2].map((byte) => Uint8Array.from([...key, ...new Uint8Array(32).fill(byte)]));
+  const id = createHash("sha256").update(key).digest("hex");
+  for (const [newest, offers] of [[id, sold], ["22".repeat(32), old]]) {
+    const store = new MemoryStore(true);
+    await store.change((kept) => {
+      kept.purse = { tokens: { "h 1": { offer: old, asked: null, token: key, beacon: null, round: null } } };
+      const keys = { 3: `0703${"00".repeat(8)}${"11".repeat(32)}${newest}` };
+      kept.heads = { h: { size: 1, root: "", note: "", keys } };
+    });
+    const offer = Buffer.from(sold).toString("base64url");
+    const body = new TextEncoder().encode(JSON.stringify({ round: 0, state: "open", etag: "x", epoch: 1, offer }));
+    const asked = [];
+    const ask = async (method, path) => {
+      asked.push(path);
+      return method === "GET" ? { status: 200, body } : { status: 409, reason: "wrong-epoch" };
+    };
+    const memory = { change: (step) => store.change(step), silence: () => "", complain() {} };
+    const purse = new Purse(memory, { ask }, { hub: "h", tokens: 1, least_sales: 1 }, Refusal, async () => "");
+    assert.equal(await purse.buy("device"), "", "the synchronisation goes on");
+    assert.deepEqual(asked, ["/v1/tokens", ...(offers === sold ? ["/v1/token/1"] : [])]);
+    assert.deepEqual(await store.change((kept) => kept.purse.tokens["h 1"].offer), offers);
   }
 });
 

@@ -4,7 +4,10 @@ import asyncio
 import dataclasses
 import json
 import sqlite3
+import threading
+import time
 from base64 import b64encode
+from pathlib import Path
 
 import pytest
 from hubs import make
@@ -14,14 +17,25 @@ from relay_worlds import relayed
 from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.deploy.database import open_database
 from fedrank.deploy.device import State
+from fedrank.deploy.device.connection import Refusal
 from fedrank.deploy.http.client import HttpClient, response_of
 from fedrank.deploy.hub.audit import audit_folder
 from fedrank.deploy.hub.keys import WHAT, ask_rotation, operator_of, private_keys
+from fedrank.deploy.hub.store import Purchase
 from fedrank.deploy.log.gossip import compare
 from fedrank.deploy.log.note import LOG, Checkpoint, Signer, new_private_key
 from fedrank.deploy.log.proof import Answer, Trust, UnprovenError, newest_keys
 from fedrank.deploy.log.submission import body_of
-from fedrank.deploy.log.tree import GATEWAY_KEY, ISSUER_KEY, LOG_KEY, OFFER, Rotation, index_numbered, statement
+from fedrank.deploy.log.tree import (
+    GATEWAY_KEY,
+    ISSUER_KEY,
+    LOG_KEY,
+    OFFER,
+    ROTATION,
+    Rotation,
+    index_numbered,
+    statement,
+)
 from fedrank.deploy.log.witness import STEPS, Reading, Witness, WitnessFolder, read_on
 from fedrank.deploy.oblivious.encapsulation import Gateway, encapsulate, public_key_of
 
@@ -359,3 +373,205 @@ def test_an_old_store_has_no_changes_of_keys(tmp_path):
     _, store = home.open()
     assert store.rotations() == []
     store.close()
+
+
+def test_a_change_that_waits_when_the_schedule_is_due_is_made_and_nothing_stops(tmp_path):
+    with LocalHub(tmp_path / "hub", tokens=1, batch=1) as hub:
+        keys, first = hub.hub.row.keys, hub.hub.row.keys.gateway.public
+        hub.do(hub.hub._inbox.call(ask, hub.hub, hub.home.path, "gateway"))  # the hub was stopped for that long
+        keys._settings = dataclasses.replace(hub.hub.settings, gateway_days=1e-9)
+        hub.do(hub.hub.renew())
+        assert hub.hub.alive and keys.gateway.public != first
+        assert all(row.ends is not None for row in hub.hub.store.rotations())
+        hub.next_round()
+        assert newest_keys(hub.hub.terms, entries_of(hub))[GATEWAY_KEY].new == keys.gateway.public
+
+
+@pytest.mark.parametrize("key", ["log", "gateway"])
+def test_of_two_changes_of_one_key_that_wait_one_is_made(tmp_path, key):
+    home = make(tmp_path / "hub", tokens=1, batch=1)
+    settings, store = home.open()
+    terms, rows = settings.terms(store.name), []
+    for _ in range(2):  # two commands that looked before either wrote
+        ask_rotation(home.path, store, terms, WHAT[key], home.path / "operator.key")
+        rows += store.query("SELECT entry, private FROM rotation")
+        with store.transaction() as db:
+            db.execute("DELETE FROM rotation")
+    with store.transaction() as db:
+        db.executemany("INSERT INTO rotation (entry, private) VALUES (?, ?)", rows)
+    store.close()
+    with LocalHub.of(tmp_path / "hub") as hub:
+        hub.do(hub.hub.renew())
+        assert hub.hub.alive and [row.entry for row in hub.hub.store.rotations()] == [rows[0][0]]
+        assert synced(device(hub, tmp_path / "one")).state is State.SILENT  # it has no relay
+        rotate(hub, key)  # the next one goes on from the one that was made
+        hub.next_round()
+        assert synced(device(hub, tmp_path / "two")).state is State.SILENT
+        changes = [Rotation.parse(entry) for entry in entries_of(hub) if entry[0] == ROTATION]
+        assert len(changes) == 2 and changes[1].old == changes[0].new
+    assert audit_folder(tmp_path / "hub").wrong == []
+
+
+def test_two_commands_at_once_ask_for_one_change(tmp_path):
+    home = make(tmp_path / "hub", tokens=1, batch=1)
+    settings, store = home.open()
+    terms, (_, other) = settings.terms(store.name), home.open()
+    begun, done, said = threading.Event(), [], []
+
+    def second():
+        begun.wait(10)
+        try:
+            ask_rotation(home.path, other, terms, GATEWAY_KEY, home.path)
+        except ConfigError as error:
+            said.append(error)
+
+    def slow(rows, ask=store.rotations):
+        begun.set()
+        time.sleep(0.3)  # the other command looks meanwhile, if it can
+        done.append(rows)
+        return ask()
+
+    store.rotations = lambda: slow(())
+    thread = threading.Thread(target=second)
+    thread.start()
+    ask_rotation(home.path, store, terms, GATEWAY_KEY, home.path)
+    thread.join(10)
+    assert done and len(said) == 1 and len(other.rotations()) == 1
+    store.close()
+    other.close()
+
+
+def test_a_key_that_is_over_and_cannot_be_deleted_stops_nothing(tmp_path, monkeypatch, caplog):
+    def refuse(file, missing_ok=False):
+        raise PermissionError(13, "Permission denied", str(file))
+
+    with LocalHub(tmp_path / "hub") as hub:
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "unlink", refuse)
+            rotate(hub, "log", overlap=0.0)
+            for _ in range(3):
+                hub.do(hub.hub.renew())
+            assert hub.hub.alive and hub.next_round() == 0
+            assert sum("log.key" in record.getMessage() for record in caplog.records) == 1
+        hub.do(hub.hub.renew())
+        assert not (hub.home.path / "log.key").exists() and len(hub.hub.row.keys.signers) == 1
+
+
+def test_a_process_that_does_not_lead_waits_for_no_schedule(tmp_path, monkeypatch):
+    with LocalHub(tmp_path / "hub", tokens=1, batch=1) as hub:
+        keys = hub.hub.row.keys
+        monkeypatch.setattr(type(hub.hub.store), "leads", property(lambda self: False))
+        keys._settings = dataclasses.replace(hub.hub.settings, gateway_days=1e-9)
+        assert not hub.do(hub.hub._inbox.call(keys.renew)) and keys.seconds() > 0
+
+
+def test_a_token_is_sold_only_of_the_key_that_the_store_has(tmp_path):
+    with LocalHub(tmp_path / "hub", tokens=1, interactions=1, mechanism="piecewise") as hub:
+        epoch, before = hub.hub.row.issuer.on_sale()
+        rotate(hub, "issuer")
+        now = hub.hub.row.issuer.on_sale()[1]
+
+        def buys(device, offer):
+            one = Purchase(epoch, device, bytes(32), 0, offer)
+            return hub.do(hub.hub._inbox.call(lambda: hub.hub.store.write([], [], [], [], [one])[1]))
+
+        assert buys(1, before) == ["wrong-epoch"] and buys(1, now) == [""] and buys(2, now) == [""]
+
+
+def test_a_head_is_signed_anew_when_other_keys_sign_and_nothing_else_changed(tmp_path):
+    with LocalHub(tmp_path / "hub") as hub:
+        log, before = hub.hub.row.publishing, Answer.parse(hub.ask("GET", "/v1/log")[2]).checkpoint
+        other = Signer(signer_of(hub).key.name, LOG, new_private_key())
+        log._signers = lambda: (other, signer_of(hub))
+        hub.do(hub.hub._inbox.call(log.publish))
+        now = Answer.parse(hub.ask("GET", "/v1/log")[2]).checkpoint
+        assert now.size == before.size and not before.is_signed_by(other.key)
+        assert now.is_signed_by(other.key) and now.is_signed_by(signer_of(hub).key)
+
+
+TOKENS = dict(tokens=1, interactions=1, mechanism="piecewise", cohort=100)
+
+
+def is_bought(hub, one, epoch=1):
+    """Synchronise until the device has a token of the key on sale; every synchronisation has to end well."""
+    for _ in range(60):
+        assert synced(one).state is State.OK
+        held = one._conversation._purse().find(hub.hub.terms.hub, epoch)
+        if held is not None and held.token and held.offer == hub.hub.row.issuer._epochs[epoch].offer:
+            return True
+    return False
+
+
+@pytest.mark.slow
+def test_a_device_that_missed_the_first_of_two_changes_buys_anew(tmp_path):
+    with LocalHub(tmp_path / "hub", **TOKENS) as hub:
+        one = device(hub, tmp_path / "one")
+        assert is_bought(hub, one)
+        rotate(hub, "issuer")
+        rotate(hub, "issuer")
+        assert is_bought(hub, one)
+
+
+@pytest.mark.slow
+def test_a_device_that_comes_after_both_changes_uses_the_model_and_shows_nothing(tmp_path):
+    with LocalHub(tmp_path / "hub", **TOKENS) as hub:
+        one = device(hub, tmp_path / "one")
+        assert is_bought(hub, one)
+        rotate(hub, "issuer")
+        rotate(hub, "issuer")
+        other = device(hub, tmp_path / "other")  # an epoch without sales draws nothing
+        assert is_bought(hub, other)
+        hub.next_round()
+        assert synced(one).state is State.OK and one._memory.round.number == 1
+        assert is_bought(hub, one, 2)
+
+
+@pytest.mark.slow
+def test_a_request_of_a_key_that_was_changed_is_given_up_once_its_epoch_is_open(tmp_path):
+    with LocalHub(tmp_path / "hub", **TOKENS) as hub:
+        lost = lambda path, *answer: (503, {}, b"") if path.startswith("/v1/token/") else answer  # noqa: E731
+        one = device(hub, tmp_path / "one", lost)
+        for _ in range(60):
+            synced(one)
+            if (held := one._conversation._purse().find(hub.hub.terms.hub, 1)) is not None:
+                break
+        assert held.pending is not None
+        one._connection.twist = None
+        rotate(hub, "issuer")
+        rotate(hub, "issuer")
+        hub.next_round()
+        assert synced(one).state is State.OK and one._memory.round.number == 1
+        held = one._conversation._purse().find(hub.hub.terms.hub, 1)
+        assert held is None or (held.pending is None and held.token is None)
+
+
+@pytest.mark.slow
+def test_a_fresh_process_leaves_through_the_hubs_gateway_alone_though_its_key_changed(tmp_path):
+    with relayed(tmp_path, tokens=1, batch=1) as world:
+        one = world.device("one")
+        assert one.sync().state == "OK"
+        token, keys, before = one._memory.token, world.hub.row.keys, world.app._gateway.public
+        one._connection.leave = lambda token: Refusal("leaving: status 503")
+        assert not one.leave()
+        one.close()
+        two, left = world.device("one"), []
+        send = two._connection.leave
+        two._connection.leave = lambda token: left.append(two._connection.gateway_key) or send(token)
+        two._connection._relays = lambda: (public_key_of(bytes(range(32))), 1)  # the relay names a thief's key
+        two._connection.log = lambda size: Refusal("log: status 503")  # and whoever has it answers nothing of the hub's
+        two._conversation.backoff.reset()
+        assert two.sync().state == "RETRY" and left == []
+        del two._connection._relays, two._connection.log
+        keys._settings = dataclasses.replace(world.hub.settings, overlap_days=0.0)
+        for job in (
+            world.hub._inbox.call(ask, world.hub, keys._folder, "gateway"),
+            world.hub.renew(),
+            world.hub.renew(),
+        ):
+            asyncio.run_coroutine_threadsafe(job, world.hub._inbox.loop).result(10)
+        for _ in range(4):
+            two._conversation.backoff.reset()
+            two.sync()
+        assert two._memory.leaving is None and world.hub.device_of(token) is None
+        assert left == [before, world.app._gateway.public]  # the first is over: its refusal has the log asked
+        assert two._memory.outbox.get("leaving_terms") is None

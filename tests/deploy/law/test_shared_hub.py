@@ -20,6 +20,7 @@ from fedrank.deploy.hub.admission import Credentials, NotAdmittedError
 from fedrank.deploy.hub.attestation import Challenges, NotAttestedError
 from fedrank.deploy.hub.audit import audit_folder, replay_log
 from fedrank.deploy.hub.folder import HubFolder
+from fedrank.deploy.hub.keys import WHAT, ask_rotation
 from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.hub.store import (
     STEPS,
@@ -31,6 +32,7 @@ from fedrank.deploy.hub.store import (
     Store,
     StoreError,
 )
+from fedrank.deploy.log.proof import Answer
 
 pytestmark = [
     pytest.mark.slow,
@@ -650,10 +652,12 @@ def test_both_kinds_of_log_answer_alike(tmp_path, url):
     for store in made:
         digest = np.arange(32, dtype=np.uint8).tobytes()
         store.set_model(0, digest)
+        store.add_issuer_key(1, b"more", b"private", b"other")
         bought = [
-            Purchase(1, 1, digest, 0),
-            Purchase(1, 1, digest[::-1], 0),
-            Purchase(1, 2, digest, 0),
+            Purchase(1, 1, digest, 0, b"more"),
+            Purchase(1, 1, digest[::-1], 0, b"more"),
+            Purchase(1, 2, digest, 0, b"more"),
+            Purchase(1, 4, digest, 0, b"less"),
             Purchase(1, 1, digest),
             Purchase(1, 1, digest[::-1]),
             Purchase(1, 3, digest),
@@ -665,9 +669,8 @@ def test_both_kinds_of_log_answer_alike(tmp_path, url):
         seen.append([store.use_challenge(digest, 9.0, now) for now in (1.0, 2.0, 9.0)])
         store.add_issuer_key(0, b"public", b"private", b"secret")
         store.add_issuer_key(0, b"another", b"private", b"secret")
-        store.add_issuer_key(1, b"more", b"private", b"other")
         store.draw_epoch(1, b"reports")
-        store.write([], [], [], [], [Purchase(1, 4, digest, 0)])
+        store.write([], [], [], [], [Purchase(1, 4, digest, 0, b"more")])
         store.draw_epoch(1, b"others")
         store.end_epochs(1)
         seen.append(store.issuer_keys())
@@ -699,7 +702,7 @@ def test_both_kinds_of_log_answer_alike(tmp_path, url):
         store.close()
     half = len(seen) // 2
     assert seen[:half] == seen[half:]
-    assert seen[0] == ([1, 2], ["", "other-purchase", "", "", "other-purchase", "wrong-epoch"])
+    assert seen[0] == ([1, 2], ["", "other-purchase", "", "wrong-epoch", "", "other-purchase", "wrong-epoch"])
     keys = [(0, b"public", None, b"secret", None, None), (1, b"more", b"private", b"other", b"reports", 2)]
     assert seen[1] == [True, False, True] and seen[2] == keys
 
@@ -730,3 +733,28 @@ def test_a_database_is_put_back_by_its_own_tools_and_the_log_says_so(tmp_path, u
     found = audit_folder(tmp_path / "restored")
     assert number == 5 and found.wrong == [] and len(found.put_back) == 1
     assert not set(sold[-2:]) & set(offers)  # of the epoch that was open, and of the next
+
+
+def test_a_process_that_missed_a_change_of_the_logs_key_signs_with_the_new_one(tmp_path, url):
+    homes = folders(tmp_path, url)
+
+    async def story():
+        async with processes(homes) as (leader, other):
+            other._look_at = float("inf")  # it is slow, and looks when a round is over
+            key, operator = WHAT["log"], homes[0].path / "operator.key"
+            job = leader._inbox.call(ask_rotation, homes[0].path, leader.store, leader.terms, key, operator)
+            assert await job is None
+            await leader.renew()
+            await leader.close_round(empty=True)
+            await opened(leader, 1)
+            other._look_at = 0.0
+            other.look()
+            await opened(other, 1)
+            await becomes(lambda: len(other.row.keys.signers) == 2)
+            await asyncio.sleep(0.5)
+            new, old = (signer.key for signer in leader.row.keys.signers)
+            for hub in (leader, other):
+                head = Answer.parse(hub.row.publishing.since(10**6).payload["body"]).checkpoint
+                assert head.is_signed_by(new) and head.is_signed_by(old)
+
+    asyncio.run(story())

@@ -255,7 +255,7 @@ class Keys(Stage):
             newest = private_keys(self._folder, self._store, self._terms, one.what)[0]
             if one.old != _public(one.what, newest):
                 raise UnprovenError("it replaces a key that was replaced before")
-            newest_keys(self._terms, [*(entry for _, entry in self._store.notices()), row.entry])
+            newest_keys(self._terms, [*(entry for _, entry in self._store.notices(self._store.log_size())), row.entry])
         self._store.rotate(row, ends, offer)
 
     def _destroy(self, now: float) -> bool:

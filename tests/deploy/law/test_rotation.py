@@ -460,6 +460,7 @@ def test_a_key_that_is_over_and_cannot_be_deleted_stops_nothing(tmp_path, monkey
 def test_a_process_that_does_not_lead_waits_for_no_schedule(tmp_path, monkeypatch):
     with LocalHub(tmp_path / "hub", tokens=1, batch=1) as hub:
         keys = hub.hub.row.keys
+        hub.do(hub.hub._inbox.call(keys.renew))  # has read the rows, also where the hub itself has not yet
         monkeypatch.setattr(type(hub.hub.store), "leads", property(lambda self: False))
         keys._settings = dataclasses.replace(hub.hub.settings, gateway_days=1e-9)
         assert not hub.do(hub.hub._inbox.call(keys.renew)) and keys.seconds() > 0

@@ -319,7 +319,7 @@ def silos() -> dict[str, Any]:
 
 
 def texts() -> dict[str, Any]:
-    """The protocol of silos with texts: 4 silos, at most 350 documents and 400 query words each, grades 0 to 4."""
+    """The protocol of silos with texts: 4 silos, at most 350 documents each, grades 0 to 4."""
     from fedrank.texts.config import Sketch, TextsRun
     from fedrank.texts.silo_sketch import Parts, SiloSketch
 

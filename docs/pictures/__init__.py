@@ -45,7 +45,7 @@ def _mab_fl() -> str:
 def _silo_sketch() -> str:
     import generate
 
-    setup, _, training = generate.texts().values()
+    setup, training = generate.texts().values()
     *first, step = training.exchanges
     groups = [("once: the setup", setup.exchanges), ("in the first round", first), ("in every round", [step])]
     return flows.flow("server", "one silo", groups)

@@ -19,7 +19,8 @@ from js_sdk import LONGEST, SDK, built  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
-LARGEST_BUNDLE = 21_400
+#: As of `sdk/js/build.mjs`, which says what the last bytes are for.
+LARGEST_BUNDLE = 21_550
 
 
 def node_tests(*files, **environment):

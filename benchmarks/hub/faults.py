@@ -337,7 +337,7 @@ def keys(count: int, rounds: int, overlap: float) -> dict:
                 visits = [pool.submit(visit, device) for device in devices]
                 if turn == 1 and number in plan:  # while they report
                     shown.append(HttpClient(url).request("GET", "/v1/log", "", limit=1 << 16).body)
-                    command = ["hub", "rotate", str(home.path), "--key", plan[number]]
+                    command = ["hub", "rotate", str(home.path), plan[number]]
                     subprocess.run([sys.executable, "-m", "fedrank", *command], check=True, stdout=subprocess.DEVNULL)
                 for one in visits:
                     one.result()

@@ -48,10 +48,10 @@ def resume(folder: Path = _HUB, /, *, ca: Path | None = None) -> None:
 
 @app.command
 def rotate(
-    folder: Path = _HUB,
+    folder: Path,
+    key: Literal["log", "gateway", "issuer"],
     /,
     *,
-    key: Literal["log", "gateway", "issuer"],
     operator: Path | None = None,
     ca: Path | None = None,
 ) -> None:

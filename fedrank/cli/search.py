@@ -283,21 +283,21 @@ def card(folder: Path, /, *, name: str, url: str = "") -> None:
 
 
 @owner.command
-def allow(folder: Path, name: str, /, *, groups: Names = (), key: str = "", out: Path | None = None) -> None:
+def allow(folder: Path, name: str, /, *, groups: Names = (), signs: str = "", out: Path | None = None) -> None:
     """Let an asker ask this owner, with a new token.
 
     Args:
         folder: Of the owner.
         name: The asker's name.
         groups: Groups that the asker is in, which documents may name as their readers.
-        key: Public key of a company, as fedrank search person prints it, which then says who of its people asks.
+        signs: Public key of a company, as fedrank search person prints it, which then says who of its people asks.
         out: File for the token, readable by you alone; without it the token is printed, this once.
     """
     from fedrank.texts.served.rights import key_of_text
 
     home = OwnerFolder(folder)
     askers = home.askers()
-    token = askers.allow(name, groups, key_of_text(key) if key else b"")
+    token = askers.allow(name, groups, key_of_text(signs) if signs else b"")
     askers.close()
     if out is None:
         print(token)
@@ -306,19 +306,19 @@ def allow(folder: Path, name: str, /, *, groups: Names = (), key: str = "", out:
 
 
 @owner.command
-def log(folder: Path, /, *, asker: str = "", days: int = 0, as_json: AsJson = False) -> None:
+def log(folder: Path, /, *, name: str = "", days: int = 0, as_json: AsJson = False) -> None:
     """Print who asked an owner what, and which documents they were given; kept for log_days of owner.toml.
 
     Args:
         folder: Of the owner.
-        asker: Only of this asker and its people, or of this person (COMPANY/NAME).
+        name: Only of the asker of this name and its people, or of this person (COMPANY/NAME).
         days: Only of the last days; 0: of all that is kept.
     """
     import time
     from datetime import UTC, datetime
 
     askers = OwnerFolder(folder).askers()
-    for row in askers.list_questions(asker, int(time.time()) - days * 86400 if days else 0):
+    for row in askers.list_questions(name, int(time.time()) - days * 86400 if days else 0):
         if as_json:
             print_json(row)
             continue

@@ -13,11 +13,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from typing import Any, NamedTuple
 
 from fedrank.core.errors import WireError
 
@@ -113,7 +109,7 @@ def encapsulate(public: bytes, request: bytes, ephemeral: bytes | None = None) -
     Raises:
         WireError: The key is none.
     """
-    private = X25519PrivateKey.from_private_bytes(new_private_key() if ephemeral is None else ephemeral)
+    private = _private_key(new_private_key() if ephemeral is None else ephemeral)
     sender = private.public_key().public_bytes_raw()
     try:
         keys = _keys(private, public, sender + public)
@@ -172,7 +168,7 @@ class Gateway:
 
     def use(self, *private: bytes) -> None:
         """Open requests for these keys from now on, and no others; may be called while another thread opens some."""
-        made = [X25519PrivateKey.from_private_bytes(one) for one in private]
+        made = [_private_key(one) for one in private]
         self._keys = [(key, key.public_key().public_bytes_raw()) for key in made]
         self.public = self._keys[0][1]
 
@@ -202,18 +198,25 @@ class Gateway:
 
 def new_private_key() -> bytes:
     """A gateway's new private key, 32 bytes."""
-    return X25519PrivateKey.generate().private_bytes_raw()
+    return os.urandom(KEY_BYTES)  # any 32 bytes are one (RFC 7748, Section 5)
 
 
 def public_key_of(private: bytes) -> bytes:
     """The public key of a gateway's private key, both of 32 bytes."""
-    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+    return _private_key(private).public_key().public_bytes_raw()
+
+
+def _private_key(raw: bytes) -> Any:
+    # A device that knows no relay does not load cryptography.
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    return X25519PrivateKey.from_private_bytes(raw)
 
 
 class _Keys(NamedTuple):
     """Keys of a request: its AEAD and nonce, and the secret from which others are exported."""
 
-    aead: AESGCM
+    aead: Any
     nonce: bytes
     exporter: bytes
 
@@ -233,7 +236,7 @@ _KEM_SUITE, _SUITE = b"KEM" + _HEADER[1:3], b"HPKE" + _HEADER[1:]
 _SCHEDULE = b"\x00" + _extract(_SUITE, b"", b"psk_id_hash", b"") + _extract(_SUITE, b"", b"info_hash", _REQUEST_INFO)
 
 
-def _keys(private: X25519PrivateKey, public: bytes, context: bytes) -> _Keys:
+def _keys(private: Any, public: bytes, context: bytes) -> _Keys:
     """Keys between a private key and a public one.
 
     Args:
@@ -244,6 +247,9 @@ def _keys(private: X25519PrivateKey, public: bytes, context: bytes) -> _Keys:
     Raises:
         ValueError: The public key is none, or gives a shared secret of zeros.
     """
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
     shared = private.exchange(X25519PublicKey.from_public_bytes(public))
     shared = _expand(_KEM_SUITE, _extract(_KEM_SUITE, b"", b"eae_prk", shared), b"shared_secret", context, 32)
     secret = _extract(_SUITE, shared, b"secret", b"")
@@ -254,15 +260,19 @@ def _keys(private: X25519PrivateKey, public: bytes, context: bytes) -> _Keys:
     return _Keys(AESGCM(key), nonce, exporter)
 
 
-def _response_cipher(keys: _Keys, sender: bytes, nonce: bytes) -> tuple[AESGCM, bytes]:
+def _response_cipher(keys: _Keys, sender: bytes, nonce: bytes) -> tuple[Any, bytes]:
     """The AEAD and its nonce of a response (RFC 9458, Section 4.4)."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
     exported = _expand(_SUITE, keys.exporter, b"sec", _RESPONSE_LABEL, _SECRET)
     prk = hmac.digest(sender + nonce, exported, "sha256")
     key, inner = (hmac.digest(prk, what + b"\x01", "sha256") for what in (b"key", b"nonce"))
     return AESGCM(key[:_SECRET]), inner[:_NONCE]
 
 
-def _open(aead: AESGCM, nonce: bytes, sealed: bytes) -> bytes | None:
+def _open(aead: Any, nonce: bytes, sealed: bytes) -> bytes | None:
+    from cryptography.exceptions import InvalidTag
+
     try:
         return aead.decrypt(nonce, sealed, None)
     except (InvalidTag, ValueError):

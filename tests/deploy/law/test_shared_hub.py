@@ -524,7 +524,7 @@ def test_numbers_go_on_where_a_database_counted_them_beside_the_column(tmp_path,
     import psycopg
 
     with psycopg.connect(url, autocommit=True) as connection:
-        for name in ("issuer", "purchase", "challenge", "secret"):
+        for name in ("issuer", "purchase", "challenge", "secret", "rotation"):
             connection.execute(f"DROP TABLE {name}")
         connection.execute("UPDATE version SET number = 3")
         connection.execute("CREATE TABLE last_device (number BIGINT NOT NULL)")

@@ -63,7 +63,7 @@ def test_an_owner_gives_the_cosine_of_query_and_document(tmp_path):
     engine = TantivyEngine(tmp_path / "index", encoder)
     engine.add(documents)
     key = X25519PrivateKey.generate()
-    owner = Owner(engine, key, Tickets(bytes(32)), lambda *_: "", OwnerSettings(), None, encoder)
+    owner = Owner(engine, key, Tickets(bytes(32)), None, OwnerSettings(), None, encoder)
     hits = owner.search(["wing", "flow", "heat"], 5, "the wing flow")
     expected = encoder.encode(["the wing flow", *(f"{d.title}. {d.body}" for d in documents)])
     by_id = {hit.id: hit.features[0] for hit in hits}

@@ -99,12 +99,12 @@ def test_the_best_documents_are_among_the_candidates(engine, documents):
     cut = words_of(documents)
     vocabulary = sorted({word for one in cut for word in one.body})
     rng = np.random.default_rng(0)
-    owner = Owner(engine, X25519PrivateKey.generate(), Tickets(bytes(32)), lambda *_: "",
+    owner = Owner(engine, X25519PrivateKey.generate(), Tickets(bytes(32)), None,
                   OwnerSettings(candidates=30, step=0.0))  # fmt: skip
     missed = 0
     for _ in range(20):
         query = rng.choice(vocabulary, 3, replace=False).tolist()
-        wanted = bm25(query, documents, _own_statistics(engine.frequencies(query), engine))
+        wanted = bm25(query, documents, _own_statistics(engine.frequencies(query), len(engine), engine))
         hits = owner.search(query, 10)
         for hit in hits:
             assert hit.score == pytest.approx(wanted[hit.id], abs=1e-5)

@@ -83,7 +83,7 @@ def through(ports, gateway, method, path, authorization="", body=b""):
 
 
 def mask(seed, length):
-    """MGF1 with SHA-384."""
+    """The first ``length`` bytes of the mask of a seed by MGF1 with SHA-384 (RFC 8017, Section B.2.1)."""
     return b"".join(hashlib.sha384(seed + i.to_bytes(4)).digest() for i in range(-(-length // 48)))[:length]
 
 
@@ -210,7 +210,7 @@ class Device:
                 self.note(kind="greedy", what="second reports refused")
 
     def live(self, enrolment):
-        """Live."""
+        """Enrol, then buy tokens, fetch models and report round after round, until the process ends."""
         self.enrol(enrolment)
         while True:
             status, said = self.ask("GET", "/v1/tokens")

@@ -153,7 +153,7 @@ def signed(entry, *names):
 
 
 def change(what, when, old, new, *names):
-    """An entry of kind 7."""
+    """An entry of kind 7 (10.11), bytes: the key of the name ``new`` takes the place of ``old``; names sign it."""
     return signed(bytes([7, what]) + when.to_bytes(8, "big") + public(old) + public(new), *names)
 
 

@@ -193,8 +193,7 @@ def portal(
         names: Host names by which browsers call it, such as that of the proxy in front of it; beside localhost, the
             host above and numeric addresses, which always are. Requests under other names are refused.
         company_key: The company's key (fedrank search person), so that each person finds what they may read. A proxy in
-            front
-            says who asks, in every request, and is the only way to the portal.
+            front says who asks, in every request, and is the only way to the portal.
         user_header: Header in which the proxy names the person.
         groups_header: Header in which it names groups of the person, with commas between.
         reach: How the broker is reached.

@@ -30,7 +30,7 @@ def opening_chart(
 
 
 def found(lines: Sequence[str]) -> Section:
-    """Results in sentences."""
+    """Section of a page with the run's results, a line of a list for each sentence."""
     return Section("found", "What was found", (bullets(lines, class_="verdicts"),))
 
 

@@ -70,7 +70,7 @@ class Table:
         )
 
     def as_html(self) -> Html:
-        """The table on a page."""
+        """HTML of the table with its title and notes, so that it can stand in a section beside charts."""
         return to_html(self)
 
 

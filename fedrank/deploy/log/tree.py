@@ -307,7 +307,7 @@ class Rotation(NamedTuple):
     signatures: tuple[bytes, ...] = ()
 
     def entry(self) -> bytes:
-        """The entry."""
+        """Bytes of the entry in the log: 74, and 64 for each signature."""
         begin = bytes([ROTATION, self.what]) + self.when.to_bytes(8, "big")
         return begin + self.old + self.new + b"".join(self.signatures)
 

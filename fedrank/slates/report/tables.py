@@ -415,7 +415,7 @@ def crossed_table(run: Run) -> Table | None:
 
 
 def verdicts(run: Run) -> list[str]:
-    """Results in sentences."""
+    """Sentences on the gain of each platform and of all over random slates, and on fixed policies that do as well."""
     slates, out = slates_of(run), []
     for measure in slates.measures:
         found = against(run, measure, RANDOM)

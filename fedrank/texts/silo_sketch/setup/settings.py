@@ -241,7 +241,7 @@ class SetupSettings:
 
     @cached_property
     def noise(self) -> SketchNoise:
-        """Mode and noise."""
+        """Noise in the cells of sketches: mode, ε of an occurrence, and what one document changes in statistics."""
         s = self.sketch
         return SketchNoise(s.mode, s.epsilon, s.z, s.noise, self.delta, statistics_change=2 * s.statistics_z + 1)
 

@@ -94,7 +94,16 @@ def serve(
         at: Where it listens.
         proxies: Addresses of reverse proxies whose X-Forwarded-For is believed. With them, --status auto means admin.
     """
-    from fedrank.deploy.hub.announcement import linking, pace, promise, why_reset, why_silent, why_unfair, why_void
+    from fedrank.deploy.hub.announcement import (
+        linking,
+        pace,
+        promise,
+        why_alone,
+        why_reset,
+        why_silent,
+        why_unfair,
+        why_void,
+    )
     from fedrank.deploy.hub.service import Listen, run_hub
 
     home = HubFolder(folder)
@@ -113,7 +122,9 @@ def serve(
         kept = read_settings(home.settings)
         print(f"linking  {linking(kept)}", f"privacy  {promise(kept)}", f"rounds   {pace(kept)}", sep="\n", flush=True)
         at.warn_without_tls("tokens")
-        for warning in filter(None, (why_silent(kept), why_unfair(kept), why_void(kept), why_reset(home.path))):
+        for warning in (why_silent(kept), why_unfair(kept), why_void(kept), why_reset(home.path), why_alone(kept)):
+            if not warning:
+                continue
             print(f"fedrank: warning: {warning}", file=sys.stderr)
 
     with home.lock():

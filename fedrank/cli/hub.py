@@ -102,13 +102,17 @@ def restore(backup: Path, /, *, out: Path, operator: Path | None = None) -> None
 
     Devices go on with it, whatever they saw since the backup: the public log says that the hub was put back, which they
     show. Tokens of the open epochs are void. Put a database back first (pg_restore). Never serve the lost hub again.
+    A copy that the hub kept (copy_to) has every head that devices saw: without --operator its log goes on as it is.
 
     Args:
-        backup: Folder of the backup.
+        backup: Folder of the backup, or the copy.
         out: The new folder; one that exists has to be empty, such as a volume of a container.
         operator: File of the operator's key, operator.key, where the hub was made with one.
     """
     when = HubFolder(backup).restore(out, operator)
+    if when is None:
+        print(f"{out}: goes on from the copy, which has every head that was shown")
+        return
     print(f"{out}: put back at {datetime.fromtimestamp(when, UTC):%Y-%m-%d %H:%M:%S} UTC, as its log says")
 
 

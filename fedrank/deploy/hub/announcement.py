@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from fedrank.deploy.hub.keys import OPERATOR_FILE
-from fedrank.deploy.hub.settings import PIECEWISE_EPSILON, HubSettings
+from fedrank.deploy.hub.settings import NO_LOG, PIECEWISE_EPSILON, HubSettings
 from fedrank.deploy.hub.status import JOINT, clock
 from fedrank.privacy.caps import LIFETIME_EPSILON, MOST_EPSILON, MOST_SEARCH_EPSILON
 
@@ -35,6 +35,16 @@ def why_reset(home: Path) -> str:
     if not file.exists():
         return ""
     return f"{file}: a copy of this folder can put the hub back and change its log's key; move the file elsewhere"
+
+
+def why_alone(settings: HubSettings) -> str:
+    """A warning if nothing has the heads of the log before devices see them; empty if a copy has, or it is a trial."""
+    if settings.trial or settings.copy_to or settings.database or settings.log == NO_LOG:
+        return ""
+    return (
+        "copy_to is not set: if this disk is lost, devices go on only where the operator signs that the hub was put "
+        "back; give a folder on another disk"
+    )
 
 
 def pace(settings: HubSettings) -> str:

@@ -34,7 +34,15 @@ from fedrank.deploy.database import copy_database, sync_folder
 from fedrank.deploy.folder import ServedFolder, read_token
 from fedrank.deploy.http.client import ClientResponse, PersistentClient
 from fedrank.deploy.http.guard import SHORTEST_TOKEN
-from fedrank.deploy.hub.keys import GATEWAY_FILE, LOG_FILE, OPERATOR_FILE, make_key, operator_of, private_keys
+from fedrank.deploy.hub.keys import (
+    GATEWAY_FILE,
+    LOG_FILE,
+    OPERATOR_FILE,
+    ask_rotation,
+    make_key,
+    operator_of,
+    private_keys,
+)
 from fedrank.deploy.hub.settings import (
     NO_LOG,
     HubSettings,
@@ -46,7 +54,7 @@ from fedrank.deploy.hub.settings import (
 )
 from fedrank.deploy.hub.store import Server, Store, StoreError
 from fedrank.deploy.log.proof import newest_keys, newest_log_key
-from fedrank.deploy.log.tree import GATEWAY_KEY, LOG_KEY, recovery_statement
+from fedrank.deploy.log.tree import GATEWAY_KEY, ISSUER_KEY, LOG_KEY, recovery_statement
 from fedrank.engine.checkpoint import write_atomically
 
 
@@ -82,6 +90,7 @@ class HubFolder(ServedFolder):
         if self.settings.exists():
             self._change_settings(wanted)
             return
+        self._begin_copy("", wanted.copy_to)
         wanted.terms()  # refuses settings that are not complete
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -205,7 +214,48 @@ class HubFolder(ServedFolder):
                 "means what it was made with. Make another hub in another folder, or leave the setting out."
             )
         if wanted != here:
+            self._begin_copy(here.copy_to, wanted.copy_to)
             write_settings(self.settings, wanted)
+
+    def _begin_copy(self, before: str, copy: str) -> None:
+        """Make the folder of a copy, if it is another than before, which is one that has every head no more.
+
+        Raises:
+            ConfigError: It holds other things.
+            RunError: It cannot be written.
+        """
+        if copy == before:
+            return
+        if copy and Path(copy).is_dir() and any(Path(copy).iterdir()):
+            raise ConfigError(f"copy_to: {copy} holds other things. Choose an empty folder, on another disk.")
+        if copy:
+            write_atomically(Path(copy) / _COPY, b"the hub's copy, which has every head that it showed\n", 0o600)
+        if before:
+            with contextlib.suppress(OSError):
+                (Path(before) / _COPY).unlink(missing_ok=True)
+
+    def update_copy(self, copy: Path) -> None:
+        """Make a copy of the hub the same as the hub, on the disk; called by the writer, in no transaction.
+
+        Raises:
+            StoreError: It cannot be written, or its disk is not there. The copy is what it was.
+        """
+        try:
+            if not (copy / _COPY).exists():
+                raise OSError("it is not the folder that was given; is its disk mounted?")
+            (partial := copy / f"{self.log.name}.partial").unlink(missing_ok=True)
+            write_atomically(copy / _BACKUP, _HOW, 0o600)
+            copy_database(self.log, partial)
+            for name in _BACKED_UP:
+                if (self.path / name).exists():
+                    write_atomically(copy / name, (self.path / name).read_bytes(), 0o600)
+            partial.replace(copy / self.log.name)
+            for name in _BACKED_UP:
+                if not (self.path / name).exists():  # such as a key that is over
+                    (copy / name).unlink(missing_ok=True)
+            sync_folder(copy)
+        except (OSError, sqlite3.Error, RunError) as error:
+            raise StoreError(f"{copy}: the hub cannot be copied ({error}). No head is shown before it is.") from error
 
     def open(self, *, read_only: bool = False) -> tuple[HubSettings, Store]:
         """The settings and the log of the hub that is here.
@@ -258,22 +308,25 @@ class HubFolder(ServedFolder):
         settings, store = self.open(read_only=True)
         store.close()
         with self._copy_to(out, settings) as partial:
-            write_atomically(partial / _BACKUP, b"fedrank hub restore makes a hub of this folder\n", 0o600)
+            write_atomically(partial / _BACKUP, _HOW, 0o600)
             HubFolder(partial)._check_whole()
         return sorted(path.name for path in out.iterdir())
 
-    def restore(self, out: str | os.PathLike[str], operator: Path | None = None) -> int:
+    def restore(self, out: str | os.PathLike[str], operator: Path | None = None) -> int | None:
         """Make a hub of this backup, in a new folder, that devices go on with whatever they saw since.
 
         Its public log says that it was put back, and tokens of the epochs that were open are void: those that were
         spent since the backup would count again, and what they draw is known. The lost hub must not be served any more.
+
+        A copy that the hub kept (``copy_to``) has every head that was shown: without ``operator`` its log goes on as it
+        is. Only tokens of the next epoch are void, as who bought one since the newest head is not known.
 
         Args:
             out: The new folder; an existing one has to be empty, such as a volume of a container.
             operator: File of the operator's key, which signs that the hub was put back, where its terms name one.
 
         Returns:
-            When it was put back, in seconds since 1970, as the log says it.
+            When it was put back, in seconds since 1970, as the log says it; None where it need not say so.
 
         Raises:
             ConfigError: ``out`` exists and is not empty, this folder is no backup, or the operator's key is missing.
@@ -288,7 +341,8 @@ class HubFolder(ServedFolder):
                 "folder that fedrank hub backup made."
             )
         sign: Callable[[bytes, bytes], bytes] = lambda entry, place: b""  # noqa: E731
-        if terms.operator:
+        whole = (self.path / _COPY).exists() and operator is None
+        if terms.operator and not whole:
             if operator is None:
                 raise ConfigError(
                     f"{self.path}: its devices go on with a hub that was put back only where its operator signed that. "
@@ -302,6 +356,10 @@ class HubFolder(ServedFolder):
             with contextlib.closing(store):
                 if not store.lead():
                     raise RunError(f"{self.path}: a process serves its database. Stop all of them first.")
+                if whole:
+                    with contextlib.suppress(ConfigError):  # no tokens are sold, or that was asked for before
+                        ask_rotation(partial, store, terms, ISSUER_KEY, Path())
+                    return None
                 last = store.last_round()
                 epoch = terms.epoch_of(last.number) if last and terms.tokens else 0
                 return store.recover(epoch, int(time.time()), sign)
@@ -363,8 +421,8 @@ class HubFolder(ServedFolder):
 _PASSWORD = "database.password"
 #: Copy of the model that the hub starts from, whose normalisation its models have.
 _START = "start.safetensors"
-#: File that says that a folder is a backup.
-_BACKUP = "backup"
+#: File that says that a folder is a backup, its words; and the one that says that it has every head that was shown.
+_BACKUP, _HOW, _COPY = "backup", b"fedrank hub restore makes a hub of this folder\n", "copy"
 _LOG_FILES = ("hub.db", "hub.db-wal", "hub.db-shm", "hub.db-journal")
 _HUB_FILES = (
     "hub.toml",

@@ -394,6 +394,7 @@ class Hub:
     def _probe(self) -> None:
         with contextlib.suppress(StoreError):  # still not
             self.store.probe()
+            self._publish()
             self.healthy = True
 
     # -------------------------------------------------------------------------------------------- several processes
@@ -449,7 +450,12 @@ class Hub:
             self._close()
 
     def _renew(self) -> None:
-        if self.row.keys.renew() and self.view.state != "between" and not self.row.publishing.skips:
+        if self.row.keys.renew():
+            self._publish()
+
+    def _publish(self) -> None:
+        """Show the newest head of the public log, where the open round's model is in it."""
+        if self.view.state != "between" and not self.row.publishing.skips:
             self.row.publishing.publish()
 
     def _patience(self) -> float | None:

@@ -107,6 +107,7 @@ class PublicLog(Publishing):
         model: The model that is handed out.
         others: Returns the entries about offers of tokens and draws that devices need.
         witnesses: Addresses and public keys of witnesses, as the setting has them.
+        copy: Copies the hub before a head is shown, so that no head is lost with a disk; None: it has no copy.
     """
 
     def __init__(
@@ -116,8 +117,10 @@ class PublicLog(Publishing):
         model: Model,
         others: Callable[[], Sequence[bytes]],
         witnesses: Iterable[str] = (),
+        copy: Callable[[], None] | None = None,
     ):
-        self._signers = signers
+        self._signers, self._copy = signers, copy
+        self._standby = store.has_standby()
         self._store, self._model, self._others = store, model, others
         self._reader: Store | None = None
         self._newest, self._tail, self._keys = b"", frozenset[bytes](), list[bytes]()
@@ -179,7 +182,6 @@ class PublicLog(Publishing):
         node = self._store.log_node
         notices = self._store.notices(size)
         head = Checkpoint.of(signers[0].key.name, size, root(node, size), notices)
-        self._tail = frozenset(entries)
         body: dict[str, Json] = {
             "frontier": _texts(node(*place) for place in frontier(before)),
             "entries": _texts(entries),
@@ -189,13 +191,19 @@ class PublicLog(Publishing):
                 {"number": n, "entry": _texts([entry])[0], "proof": _texts(inclusion_proof(node, n, size))}
                 for n, entry in notices
             ]
-        self._newest, self._keys = model, keys
+        if self._copy is not None:
+            self._copy()
+        self._tail, self._newest, self._keys = frozenset(entries), model, keys
         made = _Shown.of(head, "".join(signer.line(head) for signer in signers), body)
         with self._replacing:
             self._shown = made
         self._submission.submit(head.with_lines(made.line), size)
 
     # ------------------------------------------------------------------------------------------------- any thread
+
+    def status(self) -> dict[str, Json]:
+        """``"folder"`` or ``"standby"``, which has every head before it is shown; ``"none"``: nothing has."""
+        return {"copy": "standby" if self._standby else "none" if self._copy is None else "folder"}
 
     def _add_cosignatures(self, size: int, lines: str) -> None:
         """Add what witnesses wrote under the head of a size, if that is still the newest."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import secrets
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import NamedTuple
 
 from fedrank.deploy.draws import CHECK, DUE, SEED, beacon_of, drawn, turn, word
 from fedrank.deploy.hub.admission import Admission
+from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.keys import Keys
 from fedrank.deploy.hub.learning import CollectedModel, ComparedModel, Model, OwnModel
 from fedrank.deploy.hub.publishing import PublicLog, Publishing
@@ -204,5 +206,6 @@ def row_of(folder: Path, store: Store, settings: HubSettings, terms: Terms) -> R
     publishing, keys = Publishing(), Keys(folder, store, settings, terms, issuer)
     if terms.log:
         others = list if issuer is None else issuer.entries
-        publishing = PublicLog(lambda: keys.signers, store, model, others, settings.witnesses)
+        copy = functools.partial(HubFolder(folder).update_copy, Path(settings.copy_to)) if settings.copy_to else None
+        publishing = PublicLog(lambda: keys.signers, store, model, others, settings.witnesses, copy)
     return Row(round_, admission, model, Closing(settings, terms, store, round_), publishing, keys, draws, issuer)

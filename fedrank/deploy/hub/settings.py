@@ -222,6 +222,11 @@ class HubSettings(Agreement):
         "URL of a PostgreSQL database that several processes of the hub share, without a password; by default the log "
         "is a file in the folder.",
     )
+    copy_to: str = setting(
+        "",
+        "Folder on another disk that holds a copy of the hub, made anew before each head of its log is shown, so that "
+        "a hub that is restored from it has every head that devices saw; a database has a synchronous standby for it.",
+    )
     learning_rate: float = setting(_FITTING["learning_rate"], "Adam's step size; by default 0.4 divided by the rounds.")
     cohort: int = setting(
         _FITTING["cohort"],
@@ -353,6 +358,11 @@ class HubSettings(Agreement):
             raise ConfigError("start_from means nothing to a hub that collects: its coordinator has the model.")
         if self.witnesses and self.log == NO_LOG:
             raise ConfigError("witnesses cosign the heads of a log, and log = no: leave one out.")
+        if self.copy_to and (self.database or self.log == NO_LOG):
+            raise ConfigError(
+                "copy_to is for a hub whose store is a file, and that has a log: of a database, give it a synchronous "
+                "standby (synchronous_standby_names)."
+            )
         refuse_excluded(self)
         if self.n_features:
             self.protocol()

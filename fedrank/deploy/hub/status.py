@@ -84,6 +84,12 @@ def when(moment: float) -> Html:
     return h("time", f"{at:%Y-%m-%d %H:%M:%S} UTC", datetime=f"{at:%Y-%m-%dT%H:%M:%SZ}")
 
 
+#: Words on where the heads of the log are before they are shown.
+_COPIES = {
+    "folder": "What devices saw outlives this hub’s disk: each head of its log is shown once a copy has it.",
+    "standby": "What devices saw outlives this hub’s disk: each head of its log is shown once a standby has it.",
+    "none": "No copy is kept: if its disk is lost, devices go on only where its operator signs that it was put back.",
+}
 #: Most points of a chart; neighbouring points of longer histories are averaged.
 _DRAWN = 80
 #: Fewest rounds on the horizontal axis.
@@ -456,6 +462,7 @@ def page(status: dict, refused: dict[str, int]) -> str:
         "protocol": s["protocol"],
         "ranker": f"{s['ranker']} ranker of {count(s['n_features'], 'feature')} ({count(s['weights'], 'weight')})",
         "hub": s["hub"],
+        "copied": _COPIES.get(s.get("copy", ""), ""),
         "started": when(s["started"]),
         "now": when(s["now"]),
     }

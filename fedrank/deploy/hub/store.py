@@ -329,6 +329,10 @@ class Store:
         heard, self._db.heard = self._db.heard, []
         return [int(number) for number in heard]
 
+    def has_standby(self) -> bool:
+        """True if a commit waits for another server of the database that has it on its disk."""
+        return self.shared and bool(self.query("SHOW synchronous_standby_names")[0][0])
+
     # ------------------------------------------------------------------------------------------------------ devices
 
     def devices(self, above: int = 0) -> list[tuple[int, bytes]]:

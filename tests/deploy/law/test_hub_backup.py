@@ -5,8 +5,12 @@ import contextlib
 import dataclasses
 import functools
 import json
+import shutil
 import sqlite3
 import stat
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -438,3 +442,132 @@ def test_a_backup_that_fails_leaves_nothing(tmp_path):
         with pytest.raises(RunError):
             home.back_up(tmp_path / "copies" / "copy")
         assert not (tmp_path / "copies").exists() or list((tmp_path / "copies").iterdir()) == []
+
+
+SOLD = dict(tokens=1, interactions=1, mechanism="piecewise", cohort=100)
+
+
+def lost(folder):
+    """Take the hub's disk away: what it writes from now on is gone too."""
+    shutil.rmtree(folder)
+
+
+@pytest.mark.slow
+def test_a_hub_whose_disk_is_lost_goes_on_from_its_copy_without_a_recovery(tmp_path):
+    """Devices have seen the newest head, bought and spent since: they go on, and no token counts twice."""
+    with LocalHub(tmp_path / "hub", copy_to=str(tmp_path / "copy"), **SOLD) as hub:
+        assert hub.hub.status()["copy"] == "folder"
+        devices = [device(hub, tmp_path / f"d{n}") for n in range(3)]
+        assert sum(turn_of(hub, devices, 4)) >= 3
+        for one in devices:  # they buy and spend after the newest head
+            for _ in range(12):
+                synced(one)
+        terms = devices[0]._memory.terms
+        newest = devices[0]._conversation.prover.seen(terms)
+        offered = hub.hub.row.issuer.on_sale()[1]
+        lost(tmp_path / "hub")
+    assert HubFolder(tmp_path / "copy").restore(tmp_path / "restored") is None
+    restored = LocalHub.of(tmp_path / "restored")
+    restored.__enter__()
+    assert restored.hub.row.publishing._shown.head.size >= newest.size
+    for one in devices:
+        one._connection._hub = restored
+    assert sum(turn_of(restored, devices, 6)) >= 3
+    assert restored.hub.row.issuer.on_sale()[1] != offered
+    found = audit_folder(tmp_path / "restored")
+    assert (found.wrong, found.put_back) == ([], ())
+    for one in devices:
+        assert one.privacy()["put_back"] == []
+        one.close()
+    restored.__exit__()
+
+
+@pytest.mark.slow
+def test_no_head_is_shown_that_the_copy_does_not_have(tmp_path):
+    with LocalHub(tmp_path / "hub", copy_to=str(tmp_path / "copy")) as hub:
+        hub.next_round()
+        log, shown = hub.hub.row.publishing, []
+        for _ in range(4):
+            with contextlib.closing(sqlite3.connect(tmp_path / "copy" / "hub.db")) as db:
+                shown.append(log._shown.head.size)
+                assert db.execute("SELECT count(*) FROM entry").fetchone()[0] >= shown[-1]
+            hub.next_round()
+        (tmp_path / "copy").rename(tmp_path / "away")  # its disk goes: the round ends, and nothing new is shown
+        before = log._shown.head.size
+        assert hub.do(hub.hub._inbox.call(lambda: True))
+        closing = asyncio.run_coroutine_threadsafe(hub.hub.close_round(empty=True), hub.loop)
+        for _ in range(100):
+            if not hub.hub.healthy:
+                break
+            hub.do(asyncio.sleep(0.05))
+        assert not hub.hub.healthy and log._shown.head.size == before and hub.hub.view.state == "between"
+        (tmp_path / "away").rename(tmp_path / "copy")
+        closing.result(30)
+        hub.do(hub.hub.wait_for_round(10))
+        assert hub.hub.healthy and hub.hub.view.state == "open" and log._shown.head.size > before
+        round_ = hub.hub.view.round
+    assert set(modes(tmp_path / "copy").values()) == {0o600}
+    HubFolder(tmp_path / "copy").restore(tmp_path / "restored")
+    with LocalHub.of(tmp_path / "restored") as restored:
+        assert restored.hub.view.round == round_
+
+
+_SERVE = """
+import asyncio, sys
+from fedrank.deploy.hub.folder import HubFolder
+from fedrank.deploy.hub.hub import Hub
+
+async def main():
+    home = HubFolder(sys.argv[1])
+    settings, store = home.open()
+    hub = Hub(home.path, store, settings)
+    await hub.start()
+    while True:
+        await hub.close_round(empty=True)
+        await hub.wait_for_round(10)
+        log = hub.row.publishing._shown
+        print(log.head.with_lines(log.line).encode().hex(), flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_a_copy_has_every_head_whenever_the_hub_is_killed(tmp_path):
+    """Killed at any moment, its disk lost at once: the copy is whole and has the head that was shown last."""
+    for turn in range(6):
+        folder, copy, out = (tmp_path / f"{name}{turn}" for name in ("hub", "copy", "out"))
+        make(folder, copy_to=str(copy))
+        process = subprocess.Popen([sys.executable, "-c", _SERVE, str(folder)], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        shown = [process.stdout.readline()]
+        time.sleep(0.05 + 0.037 * turn)
+        process.kill()
+        shown += process.stdout.read().splitlines()
+        process.wait()
+        lost(folder)
+        HubFolder(copy).restore(out)
+        head = Checkpoint.parse(bytes.fromhex([line for line in shown if line.strip()][-1]).decode())
+        _, store = HubFolder(out).open(read_only=True)
+        with contextlib.closing(store):
+            assert store.log_size() >= head.size and root(store.log_node, head.size) == head.root
+        with LocalHub.of(out) as restored:
+            restored.next_round()
+        assert audit_folder(out).wrong == []
+
+
+def test_a_copy_that_is_not_one_any_more_needs_the_operator(tmp_path):
+    home = make(tmp_path / "hub", copy_to=str(tmp_path / "copy"))
+    settings, store = home.open()
+    store.close()
+    home.update_copy(tmp_path / "copy")
+    make(tmp_path / "hub", copy_to=str(tmp_path / "second"))
+    with pytest.raises(ConfigError, match="operator"):
+        HubFolder(tmp_path / "copy").restore(tmp_path / "restored")
+    with pytest.raises(RunError, match="mounted"):
+        home.update_copy(tmp_path / "copy")
+    with pytest.raises(ConfigError, match="other things"):
+        make(tmp_path / "hub", copy_to=str(tmp_path / "copy"))
+    for wrong in ({"log": "no"}, {"database": "postgresql:///hub"}):
+        with pytest.raises(ConfigError, match="copy_to"):
+            dataclasses.replace(settings, operator="", **wrong)

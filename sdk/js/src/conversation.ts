@@ -5,10 +5,11 @@ import { type HubClient, Refusal } from "./connection.js";
 import { type Draw, ownDraw, partIn } from "./draws.js";
 import { NoAnswer } from "./errors.js";
 import * as k from "./kept.js";
-import { objection as objectionOfLog } from "./log.js";
+import { gatewayKeys, objection as objectionOfLog } from "./log.js";
 import type { Memory } from "./memory.js";
 import { decodeModel } from "./messages.js";
 import type { Bytes } from "./oblivious/bytes.js";
+import { objection as objectionOfRelay } from "./relay.js";
 import { changes, objection, type Terms, termsOf } from "./terms.js";
 import { Purse } from "./tokens.js";
 import type { Trust } from "./trust.js";
@@ -128,10 +129,14 @@ export class Conversation {
   async #takeLeave(): Promise<Synced | Refusal | null> {
     const { memory } = this;
     if (memory.leaving === null) return null;
+    // The token is encrypted to no other gateway than that of the hub that it is of.
+    const { leavingTerms } = await memory.change((kept) => kept);
+    const why = leavingTerms && (await this.#wrongWay(leavingTerms));
+    if (why) return why;
     const refusal = await this.hub.leave(memory.leaving);
     if (refusal) return refusal;
     memory.leaving = null;
-    await memory.put({ leaving: null });
+    await memory.put({ leaving: null, leavingTerms: null });
     return memory.out ? this.#silent() : null;
   }
 
@@ -164,7 +169,7 @@ export class Conversation {
     let why = "";
     await memory.load((kept) => {
       why = memory.out || kept.out ? "" : memory.disagreement(kept, terms);
-      if (why || memory.out || kept.out) kept.leaving = token; // it is of no use
+      if (why || memory.out || kept.out) Object.assign(kept, { leaving: token, leavingTerms: terms }); // it is of no use
       else k.adopt(kept, memory.url, token, terms);
     });
     if (why) {
@@ -181,12 +186,29 @@ export class Conversation {
     this.#purse = null;
     if (token === null || !terms) return null;
     if (!hub.relay && !terms.tokens) return null;
+    const wrong = await this.#wrongWay(terms);
+    if (wrong || !terms.tokens) return wrong;
     const purse = new Purse(memory, hub, terms, Refusal, (entry) => this.#objection(terms, [], entry));
-    const why = await purse.buy(token);
-    if (typeof why !== "string") return why;
-    if (why) return this.#later("RETRY", why, LONGEST_WAIT);
-    if (terms.tokens) this.#purse = purse;
+    const refused = await purse.buy(token);
+    if (refused) return refused;
+    this.#purse = purse;
     return null;
+  }
+
+  /** Look at the relay, if everything goes through one; null where it is used. */
+  async #wrongWay(terms: Terms): Promise<Synced | Refusal | null> {
+    const { memory, hub } = this;
+    hub.sized = false;
+    try {
+      const keys = () => memory.change(({ heads }) => gatewayKeys(terms, heads?.[terms.hub]));
+      const why = hub.relay && (await objectionOfRelay(hub, terms, keys, () => this.#objection(terms, [])));
+      if (!why) return null;
+      if (typeof why !== "string") return why;
+      memory.complain(why);
+      return this.#later("RETRY", why, LONGEST_WAIT);
+    } catch (error) {
+      return new Refusal(`relay: no answer (${(error as Error).name})`);
+    }
   }
 
   async #fetch(): Promise<Synced | Refusal | null> {
@@ -229,7 +251,7 @@ export class Conversation {
     if (memory.out || memory.terms !== terms) return this.#silent(); // in the meantime
     await memory.settled();
     const kept = await memory.change((kept) => {
-      if (body) k.moveOn(kept, body, purse ? purse.tag : newTag, memory.round?.lost ?? 0, token, part, best);
+      if (body) k.moveOn(kept, body, purse ? purse.tag : newTag, token, part, best);
       kept.over = over;
       return kept;
     });

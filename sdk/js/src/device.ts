@@ -189,11 +189,11 @@ export class Device {
    */
   optOut(): Promise<boolean> {
     this.#memory.out = this.#memory.unsaved = true; // at once, whatever is still being written
-    const lost = this.#memory.drop();
+    this.#memory.round?.drop();
     return this.#safelyLater("optOut", false, async () => {
       await this.ready;
-      await this.#memory.load((kept) => k.optOut(kept, lost));
-      this.#memory.drop();
+      await this.#memory.load(k.optOut);
+      this.#memory.round?.drop();
       this.#memory.unsaved = false;
       return this.#memory.store.lasting;
     });
@@ -218,13 +218,14 @@ export class Device {
    */
   leave(erase = true): Promise<boolean> {
     this.#memory.out = this.#memory.unsaved = true;
-    this.#memory.drop();
+    this.#memory.round?.drop();
     return this.#safelyLater("leave", false, async () => {
       await this.ready;
       await this.#memory.load((kept) => {
         const leaving = kept.token ?? kept.leaving;
+        const leavingTerms = kept.terms ?? kept.leavingTerms;
         (erase ? k.erase : k.forgetHub)(kept);
-        Object.assign(kept, { url: this.#memory.url, leaving, out: true, agreed: null, offered: null });
+        Object.assign(kept, { url: this.#memory.url, leaving, leavingTerms, out: true, agreed: null, offered: null });
       });
       this.#memory.unsaved = false;
       await this.sync();

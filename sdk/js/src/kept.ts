@@ -1,9 +1,10 @@
 /**
- * What a device keeps, and the steps that change it. What it holds about the user was privatised before it was kept.
+ * What a device keeps, and the steps that change it.
  *
- * It is the hub's token, terms and model; the sums of the round's trial (with randomised response only); and each
- * message that was made, which is outbox and ledger at once: a message is in the ledger from before the first attempt
- * to send it, because from then on it may have left. No click, query, feature or time of an interaction is kept.
+ * It is the hub's token, terms and model; the sums of the round's trial; and each message that was made, which is outbox
+ * and ledger at once: a message is in the ledger from before the first attempt to send it, because from then on it may
+ * have left. No click, query, feature or time of an interaction is kept. Sums are of privatised values with randomised
+ * response, else of true ones, since a page may live for one search only; what takes their place is their message.
  *
  * Each function here is one step of a transaction of a store: it changes what it is given, and waits for nothing.
  */
@@ -11,7 +12,7 @@
 import { noiseOf, reportOf } from "./messages.js";
 import type { Bytes } from "./oblivious/bytes.js";
 import type { Asked } from "./oblivious/tokens.js";
-import { atOnce, epsilonMessage, perHalf, rewardFor, type Terms } from "./terms.js";
+import { epsilonMessage, perHalf, rewardFor, type Terms } from "./terms.js";
 import { after, complete, type Step, type Trial } from "./trial.js";
 import type { Words } from "./words.js";
 
@@ -81,6 +82,8 @@ export interface Kept {
   token: string | null;
   /** A token that the hub is still to forget. */
   leaving: string | null;
+  /** The terms that it is of; none where an earlier version left. */
+  leavingTerms?: Terms | null;
   /** Terms of the token; those that the app agreed to; those that it has not agreed to. */
   terms: Terms | null;
   agreed: Terms | null;
@@ -153,9 +156,10 @@ export function exceeds(spent: number, epsilon: number, lifetime: number): boole
   return spent + epsilon > lifetime * (1 + 1e-9);
 }
 
-/** Discard trials, and messages that never left; `lost`: interactions of a trial that was in memory only. */
-function discard(kept: Kept, lost = 0): void {
-  kept.lostInteractions += lost + (kept.trial ? kept.trial.done[0] + kept.trial.done[1] : 0);
+/** Discard trials, and messages that never left. */
+function discard(kept: Kept): void {
+  const [plus, minus] = kept.trial?.done ?? [0, 0];
+  kept.lostInteractions += kept.terms?.interleaved ? plus : plus + minus;
   kept.trial = null;
   const left = kept.messages.filter(({ sent }) => sent !== null);
   kept.lostMessages += kept.messages.length - left.length;
@@ -174,7 +178,7 @@ const sameTerms = (a: Terms | null, b: Terms) => JSON.stringify(a) === JSON.stri
 /** Keep the token and terms of an enrolment; if another page enrolled first, its token stays. */
 export function adopt(kept: Kept, url: string, token: string, terms: Terms): void {
   if (kept.token !== null) {
-    if (kept.token !== token) kept.leaving = token; // nothing would remain of it here: the hub is to forget it
+    if (kept.token !== token) Object.assign(kept, { leaving: token, leavingTerms: terms }); // nothing would remain of it here: the hub is to forget it
     return;
   }
   if (!sameTerms(kept.terms, terms)) {
@@ -209,25 +213,24 @@ export function erase(kept: Kept): void {
   Object.assign(kept, nothing(), { erased, since });
 }
 
-/** Keep that the user opted out, and discard messages that have not left; `lost` as for discard. */
-export function optOut(kept: Kept, lost: number): void {
-  discard(kept, lost);
+/** Keep that the user opted out, and discard messages that have not left. */
+export function optOut(kept: Kept): void {
+  discard(kept);
   giveUp(kept);
   kept.out = true;
 }
 
-/** Keep a new model, and discard the trial of the model before it; `lost` as for discard. */
+/** Keep a new model, and discard the trial of the model before it. */
 export function moveOn(
   kept: Kept,
   model: Uint8Array,
   tag: string | null,
-  lost: number,
   token: string,
   part: number | null,
   best: Uint8Array | null,
 ): void {
   // Else another page was here already, and is trying this model.
-  if (`${kept.model},${kept.part}` !== `${model},${part}`) discard(kept, lost);
+  if (`${kept.model},${kept.part}` !== `${model},${part}`) discard(kept);
   Object.assign(kept, { model, tag, modelOf: token, part, best });
 }
 
@@ -252,13 +255,12 @@ export function trialOf(kept: Kept, hub: string, round: number): Trial | null {
 export function add(kept: Kept, terms: Terms, held: Trial, step: Step, words: Words): Trial | null {
   const { hub, round, seed } = held;
   if (kept.out || reported(kept, hub, round)) return null;
-  const before = atOnce(terms) ? (trialOf(kept, hub, round) ?? { ...held, sums: [0, 0], done: [0, 0] }) : held;
+  const before = trialOf(kept, hub, round) ?? { ...held, sums: [0, 0], done: [0, 0] };
   const most = perHalf(terms);
   if (before.seed !== seed || step.counts.some((count, half) => before.done[half] + count > most)) return before;
   const trial = after(before, step);
   if (!complete(terms, trial)) {
-    if (atOnce(terms)) kept.trial = trial;
-    return trial;
+    return (kept.trial = trial);
   }
   kept.messages.push({
     number: Math.max(0, ...kept.messages.map((message) => message.number)) + 1,

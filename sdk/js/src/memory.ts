@@ -4,7 +4,7 @@ import * as k from "./kept.js";
 import { decodeModel, type Model } from "./messages.js";
 import type { Store } from "./store.js";
 import { MemoryStore } from "./store.js";
-import { atOnce, changes, epsilonLife, epsilonMessage, type Limits, objection, type Terms, termsOf } from "./terms.js";
+import { changes, epsilonLife, epsilonMessage, type Limits, objection, type Terms, termsOf } from "./terms.js";
 import { after, complete, Round, stepOf } from "./trial.js";
 import type { Words } from "./words.js";
 
@@ -139,13 +139,6 @@ export class Memory {
     }
   }
 
-  /** Drop the trial; returns the number of its interactions that were in memory only and are lost. */
-  drop(): number {
-    const lost = this.round?.lost ?? 0;
-    this.round?.drop();
-    return lost;
-  }
-
   /** Whether the next interaction will count for learning. */
   learns(): boolean {
     const { round } = this;
@@ -211,7 +204,7 @@ export class Memory {
     const step = stepOf(terms, over, this.words);
     now.trial = after(held, step);
     now.reported = complete(terms, now.trial);
-    if (atOnce(terms) || now.reported) this.#write(now, (kept) => k.add(kept, terms, held, step, this.words));
+    this.#write(now, (kept) => k.add(kept, terms, held, step, this.words));
     if (now.reported) now.trial = null;
     return true;
   }
@@ -229,7 +222,7 @@ export class Memory {
       (error) => {
         this.#writing--;
         this.complain(`an interaction is lost: ${(error as Error).name}`);
-        // What was not written may have been, with what hides it: nothing more is drawn for these sums.
+        // What was not written may have been: what is kept goes on, and not what is here.
         round.drop();
         round.reported = false;
       },

@@ -177,7 +177,7 @@ export function largestDifference(terms: Terms): number {
   return Math.max(1, roundEven(terms.clip * (perHalf(terms) * largest(terms))));
 }
 
-/** Whether an interaction is privatised when it is over; else true sums stay in memory until the message is made. */
+/** Whether an interaction is privatised when it is over; else when the message is made. */
 export function atOnce(terms: Terms): boolean {
   return terms.mechanism === "randomised-response";
 }

@@ -10,11 +10,9 @@
 import type { HubClient, Refusal } from "./connection.js";
 import { type Draw, word } from "./draws.js";
 import type { Kept } from "./kept.js";
-import { gatewayKeys } from "./log.js";
 import type { Memory } from "./memory.js";
 import { type Bytes, concat, equal, fromBase64url, text, unhex } from "./oblivious/bytes.js";
 import { type Asked, askFor, contentOf, drawKey, epochChallenge, four, headerOf, sha256, tokenOf } from "./oblivious/tokens.js";
-import { objection as objectionOfRelay } from "./relay.js";
 import { epochOf, type Terms } from "./terms.js";
 import { pauseBelow } from "./words.js";
 
@@ -67,21 +65,12 @@ export class Purse {
   ) {}
 
   /**
-   * Look at the relay, where there is one, and buy a token of the next epoch, at most one a synchronisation.
+   * Buy a token of the next epoch, at most one a synchronisation.
    *
-   * @returns Why nothing more is asked for now; empty if all is well.
+   * @returns Why nothing more is asked for now; null if all is well.
    */
-  async buy(token: string): Promise<string | Refusal> {
+  async buy(token: string): Promise<Refusal | null> {
     const { memory, hub, terms, Refused } = this;
-    hub.sized = false;
-    try {
-      const keys = () => memory.change(({ heads }) => gatewayKeys(terms, heads?.[terms.hub]));
-      const why = hub.relay && (await objectionOfRelay(hub, terms, keys, this.objection));
-      if (why && typeof why === "string") memory.complain(why);
-      if (why || !terms.tokens) return why ?? "";
-    } catch (error) {
-      return new Refused(`relay: no answer (${(error as Error).name})`);
-    }
     const answer = await hub.ask("GET", "/v1/tokens", "", LONGEST);
     if (answer.status !== 200) return Refused.of("tokens", answer);
     let offer: Bytes | null = null;
@@ -103,7 +92,7 @@ export class Purse {
       return new Refused("tokens: the hub's answer cannot be read");
     }
     const wanted = await memory.change((kept) => this.#wanted(kept, now, offer));
-    if (wanted === "") return "";
+    if (wanted === "") return null;
     const epoch = wanted ? now : now + 1;
     let asked = wanted;
     if (!asked) {
@@ -111,9 +100,9 @@ export class Purse {
       if (typeof why !== "string") return why;
       if (why) {
         memory.complain(`no token is bought: ${why}`); // one that was made for this device would mark its token
-        return "";
+        return null;
       }
-      if (hub.sized) return "";
+      if (hub.sized) return null;
       const drawn = await askFor(offer!.slice(0, -HASH), await epochChallenge(terms.hub, epoch, offer!.slice(-HASH)));
       if (!drawn) return new Refused("tokens: the hub's key is none");
       const fresh = { offer: offer!, asked: drawn, token: null, beacon: null, round: null };
@@ -127,10 +116,10 @@ export class Purse {
       });
       if (!equal(one.offer, offer!)) {
         memory.complain(`the hub changed the key of epoch ${epoch}`);
-        return "";
+        return null;
       }
       asked = one.asked;
-      if (!asked) return "";
+      if (!asked) return null;
     }
     const sold = await hub.ask("POST", `/v1/token/${epoch}`, token, LONGEST, {}, asked.request);
     this.#bought = true;
@@ -139,14 +128,14 @@ export class Purse {
     // "wrong-epoch", or "malformed": the key was changed.
     if (other || /epoch|malf/.test(sold.reason)) {
       if (other || epoch === now) await this.#keep(epoch, asked, null);
-      return "";
+      return null;
     }
     if (sold.status !== 200) return Refused.of("token", sold);
     const bought = await tokenOf(asked, sold.body);
     if (!bought) return new Refused("token: the hub's answer makes no token");
     await this.#keep(epoch, asked, bought);
     this.late = epoch === now;
-    return "";
+    return null;
   }
 
   /** What decides in a round; null: this device has no token for it; undefined: an epoch began in this moment. */

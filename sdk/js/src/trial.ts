@@ -3,8 +3,8 @@
  *
  * A trial goes through B interactions. They take turns, θ + σv first, θ − σv next; or each list is made of both
  * rankers'. When an interaction is over, its clicks become values of the reward, and from then on only these exist.
- * With randomised response they are privatised at once and may be kept; with the other mechanisms the true sums stay
- * in memory until the message is made.
+ * With randomised response they are privatised at once; with the other mechanisms the sums are true ones, which end in
+ * the step that makes the message.
  */
 
 import { credited, draft, type Team } from "./interleave.js";
@@ -109,13 +109,6 @@ export class Round {
     const mine = this.model.weights;
     const same = this.terms.hub === terms.hub && this.model.round === round && mine.length === weights.length;
     return same && mine.every((weight, i) => Object.is(weight, weights[i]));
-  }
-
-  /** Interactions that are nowhere but here. */
-  get lost(): number {
-    if (!this.trial || atOnce(this.terms)) return 0;
-    const [plus, minus] = this.trial.done;
-    return this.terms.interleaved ? plus : plus + minus;
   }
 
   /** Drop the list that is shown and the trial under way; no message is made of them. */

@@ -95,16 +95,73 @@ test("randomised response takes turns, and its trial outlives the page", async (
   assert.deepEqual([body.length, body[0], body.readUInt32LE(1)], [9, 0x22, trial.seed]);
 });
 
-test("with one number a message nothing of a trial is kept before it is complete", async () => {
+test("a page that is loaded anew for each search finishes its message, and no other", async () => {
+  hub.terms = { ...TERMS, interactions: 30 };
+  await page().sync();
+  for (let searched = 0; searched < 30; searched++) {
+    const now = page();
+    await now.ready;
+    const before = await kept();
+    assert.deepEqual(before.trial?.done ?? [0, 0], [searched, searched]);
+    assert.ok(now.wantsClicks && search(now, searched % 3));
+    await now.close();
+  }
+  const { trial, messages } = await kept();
+  assert.deepEqual([trial, messages.length], [null, 1], "the sums end with their message");
+  assert.equal((await page().sync()).sent, 1);
+  assert.equal(page().wantsClicks, false);
+});
+
+test("of a search whose writing fails nothing is counted, and those before it go on", async () => {
+  hub.terms = { ...TERMS, interactions: 3 };
   const device = page();
   await device.sync();
-  const before = await kept();
-  assert.ok(search(device, 0, 2));
+  search(device, 0);
   await device.sync();
-  assert.deepEqual({ ...(await kept()), backoff: null }, { ...before, backoff: null });
-  const other = page(); // the page is loaded again: two searches are needed again
-  await other.ready;
-  assert.equal(searches(other), 2);
+  const change = store.change;
+  store.change = () => Promise.reject(new DOMException("", "QuotaExceededError"));
+  search(device, 0);
+  store.change = change;
+  await device.sync();
+  assert.deepEqual((await kept()).trial.done, [1, 1]);
+  const next = page();
+  await next.ready;
+  assert.equal(searches(next), 2);
+});
+
+test("a page that opted out or left keeps no sums", async () => {
+  for (const end of ["optOut", "leave"]) {
+    const device = page();
+    await device.sync();
+    search(device, 0);
+    await device.sync();
+    assert.ok((await kept()).trial);
+    await device[end]();
+    assert.equal((await kept()).trial, null);
+    await rested();
+    await device.optIn();
+  }
+});
+
+const KEY = "17".repeat(32);
+
+test("a fresh page that leaves encrypts its token to no other gateway than the hub's", async () => {
+  hub.terms = { ...TERMS, tokens: 1, batch: 2, gateway: KEY };
+  let named = KEY;
+  hub.relay = () => JSON.stringify({ keys: `0029010020${named}000400010001`, batch: 2 });
+  const device = page({ relay: hub.url });
+  await store.change((all) => {
+    Object.assign(all, { url: hub.url, token: "device-token-0", terms: hub.terms, agreed: hub.terms });
+  });
+  hub.faults.push(["POST /others", 503]);
+  assert.equal(await device.leave(), false);
+  assert.equal(hub.asked("POST /others").length, 1);
+  await rested();
+  named = "23".repeat(32);
+  const fresh = page({ relay: hub.url });
+  assert.equal((await fresh.sync()).state, "RETRY");
+  assert.equal(hub.asked("POST /others").length, 1, "a thief's key gets nothing");
+  assert.equal((await kept()).leaving, "device-token-0");
 });
 
 test("two pages of one store make one message for a round", async () => {

@@ -81,7 +81,7 @@ async function pursed({ hub, epoch, tokens, secret, reports, content }, said = {
   const client = { ask: async () => ({ status: 200, body }) };
   const memory = { change: (step) => store.change(step), silence: () => "", complain() {} };
   const purse = new Purse(memory, client, { hub, tokens, least_sales: 5 }, Refusal, assert.fail);
-  assert.equal(await purse.buy("device"), "");
+  assert.equal(await purse.buy("device"), null);
   return [purse, store, first];
 }
 
@@ -136,7 +136,7 @@ test("after changes of the issuer's key that a device did not see it buys of the
     };
     const memory = { change: (step) => store.change(step), silence: () => "", complain() {} };
     const purse = new Purse(memory, { ask }, { hub: "h", tokens: 1, least_sales: 1 }, Refusal, async () => "");
-    assert.equal(await purse.buy("device"), "", "the synchronisation goes on");
+    assert.equal(await purse.buy("device"), null, "the synchronisation goes on");
     assert.deepEqual(asked, ["/v1/tokens", ...(offers === sold ? ["/v1/token/1"] : [])]);
     assert.deepEqual(await store.change((kept) => kept.purse.tokens["h 1"].offer), offers);
   }

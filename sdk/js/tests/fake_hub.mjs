@@ -61,6 +61,8 @@ export class FakeHub {
   faults = [];
   /** What is said about the log. */
   answers = null;
+  /** What a relay at this address says of itself. */
+  relay = null;
   tokens = [];
   issued = 0;
   reports = new Map();
@@ -107,6 +109,7 @@ export class FakeHub {
       this.tokens.push(`device-token-${this.issued++}`);
       return [201, {}, JSON.stringify({ token: this.tokens.at(-1), terms: this.terms })];
     }
+    if (path === "/" && this.relay) return [200, {}, this.relay()];
     if (path.startsWith("/v1/log")) return [200, {}, JSON.stringify(this.answers)];
     if (!this.tokens.includes(token)) return refused(401, "unauthorised");
     if (method === "DELETE") {

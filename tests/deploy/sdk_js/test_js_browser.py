@@ -175,6 +175,36 @@ def test_a_device_in_a_browser_outlives_its_page(tmp_path):
         assert [row[0] for row in db.execute("SELECT message FROM report ORDER BY round")] == sent
 
 
+def test_a_page_that_is_left_at_each_click_finishes_a_message_of_thirty_searches(tmp_path):
+    options = "{ mostEpsilon: 2, mostSearchEpsilon: 2, lifetimeEpsilon: 8 }"
+    settings = dict(mechanism="piecewise", epsilon=2.0, participations=2, interactions=30)
+    search = """(async () => {
+        await open(OPTIONS);
+        if (!device.wantsClicks) return false;
+        const ranking = device.rank([[1, 0], [0, 1], [1, 1]]);
+        addEventListener("beforeunload", () => device.finish(ranking));
+        device.logClick(ranking, 0);
+        return true;
+    })()""".replace("OPTIONS", options)
+    with (
+        hub(tmp_path / "hub", n_features=2, cohort=1, deadline=0.0, rounds=5, **settings) as home,
+        site(built(), home.url("hub"), home.token("enrolment")) as (url, passed),
+        Tab(tmp_path / "profile") as tab,
+    ):
+        load(tab, url + "?first")
+        tab.value(f"open({options})")
+        assert tab.value("device.sync()")["state"] == "OK"
+        searched = 0
+        for number in range(60):  # one that a browser does not finish writing as the page goes is lost
+            load(tab, f"{url}?{number}")
+            if not tab.value(search):
+                break
+            searched += 1
+        assert 30 <= searched <= 33
+        assert tab.value("device.sync()")["sent"] == 1
+    assert len([path for method, path, *_ in passed if "/report/" in path]) == 1
+
+
 def test_a_store_that_cannot_be_opened_makes_the_device_silent(tmp_path):
     with (
         hub(tmp_path / "hub", n_features=2, cohort=1, deadline=0.0) as home,

@@ -127,9 +127,14 @@ class Memory:
         return f"the hub's terms changed ({changed}); nothing is sent until the app agrees (Device.agree)"
 
     def terms_agreed(self) -> Terms | None:
-        """The terms that the app agreed to; None before the first."""
+        """The terms that the app agreed to; None before the first. Of a former version, ``wire`` says which."""
         kept = self.outbox.get("agreed") or self.outbox.get("terms")
-        return Terms.from_json(kept) if kept else None
+        if not kept:
+            return None
+        said = json.loads(kept)
+        agreed = Terms.from_json(json.dumps({**said, "wire": 0}))
+        object.__setattr__(agreed, "wire", said.get("wire", agreed.wire))  # frozen; no device speaks a former one
+        return agreed
 
     def terms_offered(self) -> Terms | None:
         """Terms that the hub hands out and that the app has not agreed to; None if there are none."""

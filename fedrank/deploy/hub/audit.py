@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from fedrank.deploy.draws import turn
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.learning import Learning, learnable, protocol_of, rebuild
-from fedrank.deploy.hub.settings import HubSettings, fingerprint
+from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.store import States, Store
 from fedrank.deploy.log.note import Key
 from fedrank.deploy.log.proof import LARGEST, Answer, UnprovenError, newest_keys, newest_log_key
@@ -151,7 +152,7 @@ def _replay(home: HubFolder, settings: HubSettings, store: Store, away: frozense
     check(len(rows), state)
     served = None
     if not away:
-        kept = States(store, "checkpoints", fingerprint(settings, store.name), home.path / "checkpoints")
+        kept = States(store, "checkpoints", json.loads(store.settings), home.path / "checkpoints")
         found = next(kept.states(state, len(rows)), None)
         served = learning.weights(found[1]) if found is not None and found[0] == len(rows) else None
     return Replayed(

@@ -273,19 +273,24 @@ class HubFolder(ServedFolder):
                 "makes a hub of it that they go on with."
             )
         settings = read_settings(self.settings)
+        if settings.tokens and not settings.database and not read_only:
+            with contextlib.closing(Store(self.log, read_only=True)) as store:  # before it is brought to this version
+                self._refuse_former(settings, store)
         store = Store(self._place(settings), read_only=read_only)
-        if json.loads(store.settings) != fingerprint(settings, store.name):
-            store.close()
-            if settings.tokens and json.loads(store.settings).get("wire") == 2:
-                raise RunError(
-                    f"{self.path}: the devices of this hub buy tokens as earlier versions sold them, and its terms "
-                    "cannot change. Serve it with the version that made it, or make a hub in another folder."
-                )
+        there, here = json.loads(store.settings), fingerprint(settings, store.name)
+        if there == here or (read_only and _is_former(settings, store)):
+            return settings, store
+        with contextlib.closing(store):
+            self._refuse_former(settings, store)
+        raise RunError(f"{self.settings}: is not what the log was made with: {_differences(there, here)}. Put it back.")
+
+    def _refuse_former(self, settings: HubSettings, store: Store) -> None:
+        if _is_former(settings, store):
             raise RunError(
-                f"{self.settings}: is not what the log was made with: "
-                f"{_differences(json.loads(store.settings), fingerprint(settings, store.name))}. Put it back."
+                f"{self.path}: the devices of this hub buy tokens as earlier versions sold them, and its terms cannot "
+                f"change. Make another hub that begins with its model: fedrank hub replay {self.path} --out "
+                "model.safetensors, then fedrank hub serve NEW --start-from model.safetensors."
             )
-        return settings, store
 
     def back_up(self, out: str | os.PathLike[str]) -> list[str]:
         """Copy the hub into a new folder that :meth:`restore` makes a hub of; this one may be running.
@@ -468,6 +473,12 @@ def _start_weights(wanted: HubSettings) -> bytes:
         found = model.ranker if isinstance(model, RankingModel) else f"a {type(model).__name__}"
         raise ConfigError(f"start_from: {wanted.start_from} is {found}, and the hub's ranker is {ranker}.")
     return np.asarray(model.weights, "<f4").tobytes()
+
+
+def _is_former(settings: HubSettings, store: Store) -> bool:
+    """True if a hub sold tokens as a former version did, which differs in nothing else that its log means."""
+    there = json.loads(store.settings)
+    return bool(settings.tokens) and there == {**fingerprint(settings, store.name), "wire": 2}
 
 
 def _differences(log: dict, settings: dict) -> str:

@@ -99,9 +99,9 @@ export class Memory {
         return [kept, terms, terms && kept.model && decodeModel(terms, kept.model)];
       } catch (error) {
         damage = (error as Error).name;
-        const { leaving } = kept;
+        const { leaving, url } = kept;
         k.forgetHub(kept);
-        kept.leaving = leaving;
+        Object.assign(kept, { leaving, url }); // a record without an address is a new one
         return [kept, null, null];
       }
     });

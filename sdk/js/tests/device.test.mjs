@@ -143,6 +143,25 @@ test("a page that opted out or left keeps no sums", async () => {
   }
 });
 
+test("a device of a hub that sold tokens as before goes on at the new one once its app agrees", async () => {
+  const former = { ...TERMS, wire: 2, tokens: 1, hub: "f".repeat(32) };
+  const message = { number: 1, hub: former.hub, round: 3, body: new Uint8Array(6), epsilon: 1, unit: 2, sent: 1, unanswered: 0 };
+  await store.change((all) => {
+    const messages = [{ ...message, outcome: "counted" }];
+    Object.assign(all, { url: hub.url, token: "former", terms: former, agreed: former, messages });
+  });
+  const device = page();
+  assert.equal((await device.sync()).state, "TERMS_CHANGED");
+  assert.deepEqual((await device.offered()).changed.wire, [2, 1]);
+  await rested();
+  assert.ok(await device.agree());
+  assert.equal((await device.sync()).state, "OK");
+  assert.equal((await device.privacy()).epsilonTotal, 1);
+  searches(device);
+  assert.equal((await device.sync()).sent, 1);
+  assert.equal((await device.privacy()).epsilonTotal, 2);
+});
+
 const KEY = "17".repeat(32);
 
 test("a fresh page that leaves encrypts its token to no other gateway than the hub's", async () => {

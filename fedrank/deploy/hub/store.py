@@ -51,11 +51,11 @@ from fedrank.core.trees import Json
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.database import Connection, VersionError, open_database, transaction
 from fedrank.deploy.log.tree import (
-    LOG_KEY,
     MODEL,
     RECOVERY,
     ROTATION,
     TERMS,
+    choose_notices,
     grown,
     leaf_hash,
     place_after,
@@ -636,10 +636,7 @@ class Store:
         """Number and bytes of the entries that every answer proves (:mod:`fedrank.deploy.log.proof`), by log's size."""
         found = "SELECT number, kind, data FROM entry WHERE kind IN (?, ?) AND number < ? ORDER BY number"
         rows = self.query(found, (RECOVERY, ROTATION, size))
-        all_ = [(number, bytes([kind]) + data) for number, kind, data in rows]
-        newest = {entry[:1] if entry[0] == RECOVERY else entry[:2]: entry for _, entry in all_}
-        log = bytes([ROTATION, LOG_KEY])
-        return [(n, entry) for n, entry in all_ if entry[:2] == log or entry in newest.values()]
+        return choose_notices((number, bytes([kind]) + data) for number, kind, data in rows)
 
     # --------------------------------------------------------------------------------------------------- its own keys
 

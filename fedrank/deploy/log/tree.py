@@ -343,6 +343,17 @@ def place_after(size: int, root_: bytes) -> bytes:
     return size.to_bytes(8, "big") + root_
 
 
+def choose_notices(entries: Iterable[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+    """Entries that every head binds and every answer proves, among numbered entries of a log, in their order.
+
+    That which says last that the log was put back, all changes of the log's key, the last ones of other keys.
+    """
+    told = [(number, entry) for number, entry in entries if entry[0] in (RECOVERY, ROTATION)]
+    newest = {entry[:1] if entry[0] == RECOVERY else entry[:2]: entry for _, entry in told}
+    log = bytes([ROTATION, LOG_KEY])
+    return [(number, entry) for number, entry in told if entry[:2] == log or entry in newest.values()]
+
+
 def index_numbered(entries: Iterable[bytes]) -> dict[bytes, bytes] | None:
     """Entries of the kinds in :data:`NUMBERED`, by kind and number (5 bytes); None where two of one contradict.
 

@@ -45,6 +45,7 @@ from fedrank.deploy.log.tree import (
     TERMS,
     Grown,
     Rotation,
+    choose_notices,
     leaf_hash,
     newest_round,
     verify_consistency,
@@ -65,7 +66,8 @@ class Reading:
         size: Number of entries that were read.
         frontier: Hashes of the tree over them.
         round: Round of the newest model among them; None: there was none that said one.
-        wrong: What was wrong with its models; empty: nothing.
+        wrong: What was wrong with its models, or with what its head says of its keys; empty: nothing.
+        notices: Number and bytes of the entries that its heads bind (:func:`~fedrank.deploy.log.tree.choose_notices`).
         key: The key that signs the log, after what was read; None: not known from that.
         operator: Public key that its terms name, hexadecimal; empty: they name none; None: it has no terms that can be
             read, and no change of its key is followed.
@@ -75,6 +77,7 @@ class Reading:
     frontier: tuple[bytes, ...] = ()
     round: int | None = None
     wrong: str = ""
+    notices: tuple[tuple[int, bytes], ...] = ()
     key: Key | None = None
     operator: str | None = None
 
@@ -93,7 +96,7 @@ def read_on(hub: HttpClient, head: Checkpoint, before: Reading, key: Key) -> Rea
         OSError: It does not answer.
     """
     tree, last, wrong = Grown(before.size, before.frontier), before.round, before.wrong
-    operator = before.operator
+    operator, notices = before.operator, list(before.notices)
     for _ in range(_PAGES):
         if tree.size >= head.size:
             break
@@ -102,13 +105,18 @@ def read_on(hub: HttpClient, head: Checkpoint, before: Reading, key: Key) -> Rea
         if not entries:
             raise UnprovenError(f"its hub shows no entry from number {tree.size} on")
         wrong, last = wrong or wrong_models(entries, last), newest_round(entries, last)
+        notices = choose_notices([*notices, *enumerate(entries, tree.size)])
         for entry in entries:
             operator = operator if tree.size else _operator_in(entry)
             tree.append(leaf_hash(entry))
             key = key if wrong or operator is None else _key_after(entry, key, operator)
     if tree.size != head.size or tree.root() != head.root:
         raise UnprovenError(f"its hub shows {tree.size} entries, and they are not those of its head of {head.size}")
-    return Reading(tree.size, tree.frontier, last, wrong, key, operator)
+    if not head.binds(notices):
+        wrong = (
+            wrong or f"the head of {head.size} entries is not about the changes of keys, or the recovery, among them"
+        )
+    return Reading(tree.size, tree.frontier, last, wrong, tuple(notices), key, operator)
 
 
 def _operator_in(first: bytes) -> str | None:
@@ -167,8 +175,13 @@ _4_OPERATORS = """
 ALTER TABLE reading ADD COLUMN operator TEXT;
 DELETE FROM reading WHERE wrong = ''            -- what is right is read again, from the terms on
 """
+_5_NOTICES = """
+-- JSON: number and hexadecimal digits of each
+ALTER TABLE reading ADD COLUMN notices TEXT NOT NULL DEFAULT '[]';
+DELETE FROM reading WHERE wrong = ''
+"""
 #: SQL that leads from each version of the tables to the next.
-STEPS = (_1_HEADS_EVIDENCE, _2_READINGS, _3_HEADS_BEFORE, _4_OPERATORS)
+STEPS = (_1_HEADS_EVIDENCE, _2_READINGS, _3_HEADS_BEFORE, _4_OPERATORS, _5_NOTICES)
 
 
 class WitnessFolder(ServedFolder):
@@ -335,12 +348,13 @@ class Witness:
         """Position up to which the entries of a log were read."""
         with self._lock:
             row = self._db.execute(
-                "SELECT size, frontier, round, wrong, operator FROM reading WHERE origin = ?", (origin,)
+                "SELECT size, frontier, round, wrong, operator, notices FROM reading WHERE origin = ?", (origin,)
             ).fetchone()
         if row is None:
             return Reading()
         hashes = tuple(row[1][at : at + 32] for at in range(0, len(row[1]), 32))
-        return Reading(row[0], hashes, row[2], row[3], operator=row[4])
+        notices = tuple((number, bytes.fromhex(entry)) for number, entry in json.loads(row[5]))
+        return Reading(row[0], hashes, row[2], row[3], notices, operator=row[4])
 
     def has_read(self, origin: str, found: Reading) -> None:
         """Keep how far a log was read. Where its models are wrong, no head of it is cosigned any more.
@@ -350,9 +364,10 @@ class Witness:
         if found.key is not None and found.key != self.keys[origin]:
             self._home.prepare(None, [str(found.key)])
             self.keys[origin] = found.key
-        row = (origin, found.size, b"".join(found.frontier), found.round, found.wrong, found.operator)
+        notices = json.dumps([(number, entry.hex()) for number, entry in found.notices])
+        row = (origin, found.size, b"".join(found.frontier), found.round, found.wrong, found.operator, notices)
         with self._lock, transaction(self._db):
-            self._db.execute("INSERT OR REPLACE INTO reading VALUES (?, ?, ?, ?, ?, ?)", row)
+            self._db.execute("INSERT OR REPLACE INTO reading VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
     def keep(self, one: str, other: str) -> bool:
         """Keep two heads as evidence if they are: of a watched log, signed by it, of one size and different.

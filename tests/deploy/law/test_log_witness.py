@@ -274,6 +274,34 @@ def test_a_witness_that_reads_a_log_with_two_models_of_one_round_cosigns_it_no_m
     again.close()
 
 
+def test_a_witness_cosigns_no_log_whose_heads_leave_out_a_change_of_a_key(home):
+    """A hub that works with a relay could have devices go on with a stolen gateway's key."""
+    change = [bytes([7, 2]) + n.to_bytes(8, "big") + bytes(64) for n in (1, 2)]
+    back = b"\x06" + (9).to_bytes(8, "big")
+    log = Log([b"\x01{}", ONE.entries[0], change[0], back, ONE.entries[1], change[1], ONE.entries[2]])
+
+    def binding(size, *numbers):
+        head = Checkpoint.of(LOG.key.name, size, log.tree[size].root(), [(n, log.entries[n]) for n in numbers])
+        return Checkpoint.parse(head.with_lines(LOG.line(head)))
+
+    hub = Hostile(HUB)
+    Hostile.answers = {HUB: {"log": log}}
+    before = Reading()
+    for size, numbers in ((2, ()), (3, (2,)), (5, (2, 3)), (7, (3, 5))):
+        assert read_on(hub, binding(size, *numbers), Reading(), LOG.key).wrong == ""
+        for wrong in ((), (2,), (3,), (2, 3, 5)):
+            if wrong != numbers and all(n < size for n in wrong):
+                assert "changes of keys" in read_on(hub, binding(size, *wrong), before, LOG.key).wrong
+        before = read_on(hub, binding(size, *numbers), before, LOG.key)  # a page at a time, as it grows
+        assert [n for n, _ in before.notices] == list(numbers)
+    one = Witness(home)
+    one.has_read(LOG.key.name, before)
+    assert one.reading(LOG.key.name).notices == before.notices
+    one.has_read(LOG.key.name, read_on(hub, binding(7, 3), Reading(), LOG.key))
+    assert one.add(log.body(0, 7)).status == 403
+    one.close()
+
+
 def test_a_hub_and_its_witness_agree(tmp_path):
     with LocalHub(tmp_path / "hub") as hub:
         one = witness(tmp_path / "w", hub)

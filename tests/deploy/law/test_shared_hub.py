@@ -12,7 +12,7 @@ import postgres_server
 import pytest
 from check_rounds import one_round, until_halted
 from hubs import enrolled, make, message, opened, some_messages
-from token_worlds import Buyer, round_of, token_app
+from token_worlds import Buyer, next_round, round_of, token_app
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.draws import DUE, beacon_of, drawn
@@ -758,3 +758,63 @@ def test_a_process_that_missed_a_change_of_the_logs_key_signs_with_the_new_one(t
                 assert head.is_signed_by(new) and head.is_signed_by(old)
 
     asyncio.run(story())
+
+
+def test_keys_change_at_three_processes_while_devices_report(tmp_path, url):
+    """Asked for at a process that does not lead: all follow, nothing is refused, and void tokens count nowhere."""
+    homes = folders(tmp_path, url, 3, tokens=1, batch=1, cohort=1000)
+    operator = homes[0].path / "operator.key"
+
+    async def story():
+        apps = [token_app(home) for home in homes]
+        hubs = [app._hub for app in apps]
+        for hub in hubs:
+            await hub.start()
+        buyers = [Buyer(apps[n % 3]) for n in range(12)]
+        for one in buyers:
+            await one.enrol()
+        tokens = [await one.buy(1) for one in buyers]
+        await next_round(hubs[0])
+        for hub in hubs:
+            await opened(hub, 1)
+        for one in buyers:  # whichever process hears it, a token of the next epoch
+            one.app = apps[(apps.index(one.app) + 1) % 3]
+        void = [await one.buy(2) for one in buyers[:3]]
+        codes, before = [], {}
+        for turn, key in enumerate(("gateway", "issuer", "log")):
+            before = {
+                "gateway": hubs[0].row.keys.gateway.public,
+                "issuer": hubs[0].row.issuer.on_sale(),
+                "log": hubs[0].row.keys.signers[0].key.public,
+            }
+            asked = hubs[1]._inbox.call(ask_rotation, homes[1].path, hubs[1].store, hubs[1].terms, WHAT[key], operator)
+            changing = asyncio.gather(asked, hubs[1].renew())
+            for n in range(4 * turn, 4 * turn + 4):
+                sent = some_messages(hubs[0], 1, n)[0]
+                codes.append((await Buyer(apps[n % 3]).report(1, tokens[n], sent))[0])
+            await changing
+
+            def now(hub):
+                row = hub.row
+                return {
+                    "gateway": row.keys.gateway.public,
+                    "issuer": row.issuer.on_sale(),
+                    "log": row.keys.signers[0].key.public,
+                }
+
+            await becomes(lambda key=key, before=before: all(now(hub)[key] != before[key] for hub in hubs))
+            assert all(now(hub) == now(hubs[0]) for hub in hubs)
+        assert codes == [201] * 12
+        fresh = [await one.buy(2) for one in buyers]
+        await next_round(hubs[0])
+        for hub in hubs:
+            await opened(hub, 2)
+        sent = some_messages(hubs[0], 1)[0]
+        assert [(await Buyer(apps[n]).report(2, void[n], sent))[0] for n in range(3)] == [401] * 3
+        assert [(await Buyer(apps[n % 3]).report(2, fresh[n], sent))[0] for n in range(12)] == [201] * 12
+        for hub in hubs:
+            await hub.stop()
+
+    asyncio.run(story())
+    assert audit_folder(homes[2].path).wrong == []
+    assert table(url, "SELECT round, count(*) FROM report GROUP BY round ORDER BY round") == [(1, 12), (2, 12)]

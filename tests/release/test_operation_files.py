@@ -23,6 +23,8 @@ COMPOSE = ROOT / "docker" / "compose"
 SERVICES = yaml.safe_load((COMPOSE / "compose.yml").read_text())["services"]
 OURS = [name for name, service in SERVICES.items() if service["image"].startswith("fedrank")]
 
+OVER = yaml.safe_load((COMPOSE / "postgres.yml").read_text())["services"]
+
 
 def needs(program):
     return pytest.mark.skipif(shutil.which(program) is None, reason=f"{program} is not installed")
@@ -106,8 +108,9 @@ def test_nginx_takes_its_file(tmp_path):
 
 @needs("docker-compose")
 def test_compose_takes_its_file(tmp_path):
-    done = run("docker-compose", "-f", str(COMPOSE / "compose.yml"), "config", "--quiet")
-    assert done.returncode == 0, done.stderr
+    for more in ([], ["-f", str(COMPOSE / "postgres.yml")]):
+        done = run("docker-compose", "-f", str(COMPOSE / "compose.yml"), *more, "config", "--quiet")
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -139,18 +142,32 @@ def test_a_services_command_is_one_of_ours(name):
     _, bound, _ = app.parse_args(tokens, print_error=False, exit_on_error=False)
     given = bound.arguments | vars(bound.arguments["at"])
     assert program == "fedrank" and given["host"] == "0.0.0.0"
-    if name in ("relay", "witness"):  # nothing is in front of them, and devices refuse plain http
-        files = {f"/run/secrets/{one}" for one in SERVICES[name]["secrets"]}
-        assert {str(given["certificate"]), str(given["key"])} == files
+    if name in ("relay", "witness"):  # behind the proxy, as the hub
         port = str(given["port"])
-        assert SERVICES[name]["ports"] == [f"{port}:{port}"]
-        assert f"https://127.0.0.1:{port}/" in SERVICES[name]["healthcheck"]["test"][-1]
+        assert "ports" not in SERVICES[name] and f"{port}:{port}" in SERVICES["proxy"]["ports"]
+        assert f"http://127.0.0.1:{port}/" in SERVICES[name]["healthcheck"]["test"][-1]
+        assert f"http://{name}:{port};" in (COMPOSE / "nginx.conf").read_text()
     if name == "relay":
         HttpClient(given["hub"])
     if name == "witness":
         assert Key.parse(given["logs"][0], LOG) and all(map(HttpClient, given["peers"]))
         assert [f"witness:{given['folder']}"] == SERVICES[name]["volumes"]
         assert str(given["folder"]) in (ROOT / "docker" / "hub.Dockerfile").read_text()  # made for the user who writes
+
+
+@pytest.mark.parametrize("name", ["hub", "hub-2"])
+def test_processes_on_postgresql_are_the_hub_that_is_served_without(name):
+    """The same settings, and a database; the second has what it needs of the first, and the same name for the proxy."""
+    alone, more = SERVICES["hub"]["command"], OVER[name]["command"]
+    assert more == [*alone, "--database", "postgresql://fedrank@database/fedrank"]
+    _, bound, _ = app.parse_args(told({"command": more})[1:], print_error=False, exit_on_error=False)
+    assert bound.arguments["settings"].database and OVER[name]["depends_on"]["database"]
+    assert {"source": "database.password", "target": "/hub/database.password"} in OVER[name]["secrets"]
+    if name == "hub-2":
+        same = ("image", "restart", "read_only", "tmpfs", "cap_drop", "security_opt", "stop_grace_period", "logging")
+        assert all(OVER[name][one] == SERVICES["hub"][one] for one in same)
+        assert OVER[name]["networks"]["inside"]["aliases"] == ["hub"]
+        assert all(file in OVER[name]["entrypoint"][-2] for file in ("*.token", "log.key", "gateway.key"))
 
 
 def test_a_silos_container_opens_no_port_and_its_command_is_flowers():

@@ -4,6 +4,7 @@
     python -m benchmarks.hub.faults deaths [--rounds 30] [--share 0.3]
     python -m benchmarks.hub.faults clock [--rounds 20]
     python -m benchmarks.hub.faults keys [--devices 50] [--rounds 24]
+    python -m benchmarks.hub.faults restore [--devices 20] [--rounds 1000]
 
 ``kills``: ``kill -9``, start, and so on: half of the times at any moment from the start on, half of the times while
 devices report. Afterwards every report that was ever acknowledged must be in the log, with the bytes that were sent;
@@ -13,6 +14,9 @@ and the log must make every model that was handed out, bit by bit.
 ``keys``: devices of the package report to a hub with tokens and a log, through a relay, while the keys of gateway,
 issuer and log change in turn and the old ones are destroyed a round later. Nothing may be refused; and of all answers
 about the log that the hub gave before a change, no device may take one after it saw the change. Writes ``keys.json``.
+``restore``: a hub that keeps a copy of itself is backed up after some rounds, and goes on for 20 more, of which devices
+of the package see the last. Its folder is deleted; a hub is made of the copy, and then, with the operator's key, one of
+the backup. At both all devices have to go on, and the log has to be right. Writes ``restore.json``.
 
 Stops by itself. The exit status is 1 if anything was lost.
 """
@@ -29,6 +33,7 @@ import math
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import socket
 import sqlite3
@@ -36,7 +41,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -47,8 +52,9 @@ from benchmarks.hub.hubs import Client, connect, make_hub, random_replies, reque
 from fedrank.deploy.device import Device
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.http.server import ThreadedServer
-from fedrank.deploy.hub.audit import replay_log
+from fedrank.deploy.hub.audit import audit_folder, replay_log
 from fedrank.deploy.hub.folder import HubFolder
+from fedrank.deploy.hub.hub import Hub
 from fedrank.deploy.hub.keys import WHAT, private_keys
 from fedrank.deploy.hub.service import hub_app
 from fedrank.deploy.hub.settings import TRIAL, HubSettings
@@ -372,6 +378,70 @@ def keys(count: int, rounds: int, overlap: float) -> dict:
     }
 
 
+def restore(count: int, rounds: int) -> dict:
+    """A hub is put back from its copy and from a backup after many rounds; see the module's first lines."""
+    unlimited = dict.fromkeys(("most_epsilon", "most_search_epsilon", "lifetime_epsilon"), math.inf)
+    out: dict[str, Any] = {"devices": count, "rounds": rounds}
+    with tempfile.TemporaryDirectory() as top:
+        folder, port = Path(top), _free_port()
+        home, terms, _ = make_hub(
+            folder / "hub", 20, n_features=46, cohort=20, deadline=0.0, copy_to=str(folder / "copy")
+        )
+        (folder / "hub" / "operator.key").rename(folder / "operator.key")
+        token, sent = home.token("enrolment"), random_replies(terms, 20, 0)
+        devices = [Device(f"http://127.0.0.1:{port}", token, folder / f"{n}", **unlimited) for n in range(count)]
+
+        def served_here(place: Path, work: Callable[[Hub, Callable[[Any], Any]], None]) -> None:
+            hub, app = hub_app(HubFolder(place))
+            with ThreadedServer(app, port=port):
+                work(hub, lambda job: asyncio.run_coroutine_threadsafe(job, hub._inbox.loop).result(900))  # type: ignore[arg-type]
+
+        async def learn(hub: Hub, number: int) -> None:
+            for _ in range(number):
+                round_ = hub.view.round
+                await asyncio.gather(*(hub.report(round_, n + 1, one) for n, one in enumerate(sent)))
+                while hub.view.round == round_ or hub.view.state != "open":
+                    await asyncio.sleep(0.001)
+
+        def visit() -> dict[str, int]:
+            for one in devices:
+                one._conversation.backoff.reset()
+            return dict(collections.Counter(str(one.sync().state) for one in devices))
+
+        def before(hub: Hub, do: Callable[[Any], Any]) -> None:
+            began = time.perf_counter()
+            do(learn(hub, rounds))
+            out["ms_of_a_round"] = round(1e3 * (time.perf_counter() - began) / rounds, 1)
+            visit()
+            began = time.perf_counter()
+            home.back_up(folder / "backup")
+            out["backup_seconds"] = round(time.perf_counter() - began, 2)
+            began = time.perf_counter()
+            home.update_copy(folder / "copy")
+            out.update(copy_seconds=round(time.perf_counter() - began, 3), bytes=home.log.stat().st_size)
+            do(learn(hub, 20))
+            out["before"] = visit()
+
+        served_here(home.path, before)
+        shutil.rmtree(home.path)
+        for name, key in (("copy", None), ("backup", folder / "operator.key")):
+            place, began = folder / f"of-{name}", time.perf_counter()
+            HubFolder(folder / name).restore(place, key)
+            found = {"seconds": round(time.perf_counter() - began, 2)}
+
+            def after(hub: Hub, do: Callable[[Any], Any], found: dict[str, Any] = found) -> None:
+                found |= {"round": hub.view.round, "first_visit": visit()}
+                do(learn(hub, 3))
+                found["second_visit"] = visit()
+
+            served_here(place, after)
+            audited = audit_folder(place)
+            out[name] = found | {"wrong": audited.wrong, "put_back": len(audited.put_back)}
+        for one in devices:
+            one.close()
+    return out
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     which = parser.add_subparsers(dest="which", required=True)
@@ -387,6 +457,9 @@ def main() -> None:
     change.add_argument("--devices", type=int, default=50)
     change.add_argument("--rounds", type=int, default=24)
     change.add_argument("--overlap", type=float, default=20.0)
+    lost = which.add_parser("restore", help="a hub is put back from its copy and from a backup")
+    lost.add_argument("--devices", type=int, default=20)
+    lost.add_argument("--rounds", type=int, default=1000)
     asked = parser.parse_args()
     with contextlib.suppress(KeyboardInterrupt):
         if asked.which == "kills":
@@ -397,6 +470,11 @@ def main() -> None:
             out = keys(asked.devices, asked.rounds, asked.overlap)
             good = not (out["refused"] or out["old_answers_taken"])
             RESULTS.write_text(json.dumps(out, indent=1) + "\n")
+        elif asked.which == "restore":
+            out = restore(asked.devices, asked.rounds)
+            all_on = [out[name]["second_visit"] == {"OK": asked.devices} for name in ("copy", "backup")]
+            good = all(all_on) and not (out["copy"]["wrong"] or out["backup"]["wrong"] or out["copy"]["put_back"])
+            RESULTS.with_name("restore.json").write_text(json.dumps(out, indent=1) + "\n")
         else:
             out = clock(asked.rounds) if asked.which == "clock" else deaths(asked.rounds, asked.share)
             good = out["all_counted"] and out["replay_equals_served"]

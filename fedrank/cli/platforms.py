@@ -110,12 +110,15 @@ def coordinate(
     asking = service.Asking(platform, token_file, _seconds(patience, wait), **vars(reach))
     names = {"sums": "has sent its sums", "plan": "has the model"}
     names |= {"counts": "has sent its counts of norms", "clip": "has the clip"}
+    names |= {"trial": "has sent its sums of the trial", "verdict": "has the verdict"}
 
     def said(step: Any) -> None:
         if not quiet:
             print(f"platform {step.platform} {names[step.what]}", file=sys.stderr, flush=True)
 
     done = service.coordinate(PlatformFolder(folder), terms, asking, said, seeded=chance == "seed")
+    if done.trial:
+        print(f"trial        {done.trial}")
     _say_end(f"{len(done.informed_platforms)} of {terms.platforms} platforms plan", done, folder)
 
 

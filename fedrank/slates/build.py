@@ -18,6 +18,7 @@ from fedrank.slates.config import BASELINES, SlatesRun
 from fedrank.slates.protocol import PlatformProtocol
 from fedrank.slates.sums.stays import plays_stays
 from fedrank.slates.world.choice import CHOICES
+from fedrank.slates.world.departures import DEPARTURES
 from fedrank.slates.world.satisfaction import PRESETS, Satisfaction, preset
 
 #: Fold of a run's key that gives the platforms' first networks.
@@ -141,6 +142,7 @@ def world_of(config: SlatesRun) -> Satisfaction:
         sensitivities=w.sensitivities,
         drift=w.drift,
         features=w.features,
+        departure=None if w.departure is None else DEPARTURES.get(w.departure),
         fresh=config.played.fresh,
         **given,
     )

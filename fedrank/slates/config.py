@@ -16,9 +16,11 @@ from fedrank.core.fields import bound, setting
 from fedrank.core.privacy_report import DELTA
 from fedrank.engine import config as engine
 from fedrank.engine.config import RunConfig
+from fedrank.slates.world.departures import DEPARTURES
 
 #: Policies that a run can be compared with.
-BASELINES = ("random", "choc", "kale", "myopic", "optimum")
+#: best-fixed is the rule that wins an A/B test of :data:`fedrank.slates.results.RULES` on the run's first users.
+BASELINES = ("random", "choc", "kale", "kale-then-choc", "best-fixed", "myopic", "optimum")
 #: Rounds of a user: 122 ticks of two platforms (TianYaDY/FedSlate).
 EPISODE = 61
 #: Largest bound of a value, and of ε.
@@ -63,11 +65,18 @@ class World:
     turns: Literal["in-order", "shuffled"] | None = setting(
         None, "Who acts first: always the same, or by lot. Default: the preset's."
     )
+    departure: str | None = setting(
+        None,
+        "How users depart from what platforms believe of them: third-kind, clickbait, bots, late, few, cascade. "
+        "Default: not at all. The optimum is then that of the believed users, and no bound.",
+    )
     time_budget: int | None = setting(
         None, "Ticks of a user, a multiple of platforms. Default: 61 rounds, 122 ticks of two platforms."
     )
 
     def __post_init__(self):
+        if self.departure is not None:
+            DEPARTURES.get(self.departure)
         if not 1 <= self.slate <= self.candidates:
             raise ConfigError(f"world.slate must be in 1..{self.candidates}, got {self.slate}.")
         if not self.platforms <= self.ticks <= 10**6:

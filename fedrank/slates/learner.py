@@ -202,11 +202,13 @@ class LearnedPolicy(Policy):
         learner: The learner.
         shared: The coordinator's model.
         own: What each platform has, leaves [K, ...].
+        greedy: Slates are the best for now by the model; of learners from sums, with NumPy.
     """
 
     learner: SlateLearner = field(metadata={"static": True})
     shared: Any  # JAX also puts its own placeholders into pytrees
     own: Any
+    greedy: bool = field(default=False, metadata={"static": True})
 
     @property
     @override
@@ -241,7 +243,8 @@ class LearnedPolicy(Policy):
     def act(self, memory, scene, key) -> Int[Array, "*#users platforms slots"]:
         learner, own = self.learner, self.own._replace(view=self._views(memory, scene))
         if isinstance(scene.observed, np.ndarray):
-            return learner.best(own, learner.values(own))
+            by: Any = learner.greedy_values if self.greedy else learner.values  # type: ignore[attr-defined]
+            return learner.best(own, by(own))
         values: Float[Array, "platforms values"] = jax.vmap(learner.values)(own)
         return jax.vmap(learner.best)(own, learner.join_values(self.shared, values, key))
 

@@ -359,7 +359,10 @@ class SumModel(Model):
         return values[: len(features.documents)]
 
     def slate(self, features: SummedView, *, platform: str | None = None) -> Int[np.ndarray, " slots"]:
-        """Places of the candidates that the platform shows, in order; arguments as of :meth:`score`."""
+        """Places of the candidates that the platform shows, in order; arguments as of :meth:`score`.
+
+        Where the run's trial has decided against the plan these are places at random.
+        """
         own = self._own(features, platform)
         return np.asarray(self.learner.best(own, self.learner.values(own)))
 
@@ -368,7 +371,8 @@ class SumModel(Model):
         if name not in self.names:
             raise UnknownNameError("platform", name, self.names)
         own = self.learner.first_state(None, np.asarray(self.names.index(name), np.int32))
-        return own._replace(view=view, model=self.model, learnt=_fill(self.learner, self.learnt, name))
+        verdict = self.learnt.get(f"verdict {name}", own.verdict)
+        return own._replace(view=view, model=self.model, learnt=_fill(self.learner, self.learnt, name), verdict=verdict)
 
 
 def _fill(learner: SumLearner, tensors: Mapping[str, np.ndarray], name: str) -> Any:

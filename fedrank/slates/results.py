@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,12 @@ from fedrank.slates.build import SlateExperiment
 from fedrank.slates.world.optimum import OptimalPolicy, Solution, solve
 from fedrank.slates.world.policies import (
     BASELINES,
+    LateChocolate,
     OneOf,
     Played,
     Policy,
     StayKeys,
+    TopFeature,
     draws_of,
     play_compiled,
     play_together,
@@ -47,11 +50,15 @@ BASELINE_EPISODES = 2000
 OPTIMUM, MYOPIC = "optimum", "myopic"
 #: Name of the row in which one platform serves by another's values, and of the run itself in ``stays.json``.
 COPYING, OURS = "copying", "run"
+#: Name of the row in which platforms serve by the run's model and think of now only, and of the winner of an A/B test.
+GREEDY, BEST_FIXED = "greedy", "best-fixed"
 #: Name of the measure.
 ENGAGEMENT = "engagement"
 
 #: Folds of a run's key that no round and no simulator uses.
-FRESH, USERS = 0xFFFFFFF0, 0xFFFFFFF1
+FRESH, USERS, TESTED = 0xFFFFFFF0, 0xFFFFFFF1, 0xFFFFFFEF
+#: Users of the A/B test.
+TESTED_USERS = 200
 
 #: Smallest excess over an optimum that counts: part of the optimum, and number of standard errors.
 _LEAST, _ERRORS = 0.01, 4.0
@@ -60,6 +67,10 @@ _NOTES = {
     "random": "Every slate is drawn at random.",
     "choc": "Every slate has the items with most chocolate.",
     "kale": "Every slate has the items with least chocolate.",
+    "kale-then-choc": "Most kale until seven rounds are left, then most chocolate; nothing is learnt.",
+    BEST_FIXED: f"The best of six fixed rules (random; choc; kale; one of these at the first platform and the other at "
+    f"the rest; kale-then-choc) by an A/B test of {TESTED_USERS} users, as platforms with feedback see it.",
+    GREEDY: "Myopic with features: the slate with the largest expected engagement of the tick by the run's own model.",
     MYOPIC: "The slate with the largest expected engagement of the tick, by the true user and the true model.",
     COPYING: "The run's own last policy, but every platform shows what the first one with feedback would show of its "
     "candidates. What platforms learn from each other is worth what they bring above this.",
@@ -151,7 +162,18 @@ def _stays(keys: UInt32[np.ndarray, "runs 2"], number: int, users: int, rounds: 
     return stay_keys(split(fold_words(keys, number), users), rounds)
 
 
-def baselines(world: Satisfaction, names: Sequence[str], users: StayKeys, seed: int) -> list[SlateBaseline]:
+#: Signs of the rules of an A/B test, at the first platform and at the others; kale-then-choc is one more.
+RULES = ((0.0, 0.0), (1.0, 1.0), (-1.0, -1.0), (1.0, -1.0), (-1.0, 1.0))
+
+
+def baselines(
+    world: Satisfaction,
+    names: Sequence[str],
+    users: StayKeys,
+    seed: int,
+    seeds: Sequence[int] = (),
+    feedback: Sequence[bool] = (),
+) -> list[SlateBaseline]:
     """Play every baseline.
 
     An optimum that its own policy or another one beats is left out, with a warning: the world is not of the kind that
@@ -162,15 +184,21 @@ def baselines(world: Satisfaction, names: Sequence[str], users: StayKeys, seed: 
         names: Baselines of the configuration.
         users: :func:`fresh_users` of the runs.
         seed: Of the fresh users that all baselines share, and of the optimum's samples.
+        seeds: Of the runs, for their A/B tests.
+        feedback: Whether each platform sees engagement, likewise.
     """
     shared = _stays(run_words([seed]), USERS, BASELINE_EPISODES, world.rounds_per_episode)
     together = StayKeys(
         *(np.concatenate([all_[0], own.reshape(-1, *own.shape[2:])]) for all_, own in zip(shared, users, strict=True))
     )
     solved = solve(world, seed=seed) if OPTIMUM in names else None
-    policies = [_policy(world, name, solved) for name in names]
+    rules = [TopFeature(world, (first, *[rest] * (world.platforms - 1))) for first, rest in RULES]
+    won, plain = (), [name for name in names if name != BEST_FIXED]
+    if len(plain) < len(names) and len(seeds) and plays_together(world):
+        won = _winners(world, (*rules, LateChocolate(world)), seeds, feedback)
+    policies = [_policy(world, name, solved) for name in plain]
     out, draws = [], draws_of(world, together) if plays_together(world) else []
-    for name, policy in zip(names, policies, strict=True):
+    for name, policy in zip(plain, policies, strict=True):
         if plays_together(world):
             all_of_it: Any = play_together(world, policy, together, draws)
         else:
@@ -179,6 +207,18 @@ def baselines(world: Satisfaction, names: Sequence[str], users: StayKeys, seed: 
         found = all_of_it.engagement.astype(np.float64)
         of_runs = found[BASELINE_EPISODES:].reshape(*users.first.shape[:2], -1).mean(axis=1)
         out.append(SlateBaseline(name, found[:BASELINE_EPISODES], of_runs, all_of_it, solution))
+    if won:
+        each: dict[int, Any] = {}
+        for rule in set(won):
+            policy = (*rules, LateChocolate(world))[rule]
+            each[rule] = play_together(world, policy, together, draws)
+        found = {rule: one.engagement.astype(np.float64) for rule, one in each.items()}
+        runs = [
+            found[rule][BASELINE_EPISODES:].reshape(len(won), users.first.shape[1], -1)[run].mean(axis=0)
+            for run, rule in enumerate(won)
+        ]
+        shown = np.mean([found[rule][:BASELINE_EPISODES] for rule in won], axis=0)
+        out.append(SlateBaseline(BEST_FIXED, shown, np.array(runs), each[max(set(won), key=won.count)]))
     beaten = _beating_optimum(out)
     if beaten:
         warnings.warn(
@@ -188,6 +228,19 @@ def baselines(world: Satisfaction, names: Sequence[str], users: StayKeys, seed: 
             stacklevel=2,
         )
     return [one for one in out if one.name != OPTIMUM or not beaten]
+
+
+def _winners(
+    world: Satisfaction, rules: Sequence[Policy], seeds: Sequence[int], feedback: Sequence[bool]
+) -> tuple[int, ...]:
+    """For each run, the rule with the highest mean engagement at platforms with feedback; all have as many users."""
+    users, each = _stays(run_words(seeds), TESTED, TESTED_USERS, world.rounds_per_episode), TESTED_USERS // len(rules)
+    means = []
+    for place, rule in enumerate(rules):
+        mine = StayKeys(*(keys[:, place * each : (place + 1) * each] for keys in users))
+        engagement = play_together(world, rule, mine).engagement[..., list(feedback)]
+        means.append(engagement.sum(axis=-1).mean(axis=1))
+    return tuple(np.argmax(means, axis=0).tolist())
 
 
 def _play_compiled(world: Satisfaction, policy: Policy, policies: Sequence[Policy], users: StayKeys) -> Played:
@@ -229,16 +282,17 @@ def exceeds(values: Float[np.ndarray, " users"], bound: float, error: float, lea
     return over > max(float(least), _ERRORS * noise)
 
 
-def copying(found: Played, experiment: SlateExperiment) -> dict[str, Json]:
-    """The row "B is served A's values", as a baseline stands in ``baselines.json``.
+def row_of_policy(found: Played, experiment: SlateExperiment, name: str = COPYING) -> dict[str, Json]:
+    """A row of what is made of the run's last policy, as a baseline stands in ``baselines.json``.
 
     Args:
-        found: What the run's policy brings where all copy, [runs, ...].
+        found: What the policy brings, [runs, ...].
         experiment: The run.
+        name: Of the row: all copy the first platform with feedback, or think of now only.
     """
     each = np.asarray(found.engagement, np.float64)  # [runs, episodes, K]
     all_users = each.reshape(-1, each.shape[-1])
-    return SlateBaseline(COPYING, all_users, each.mean(axis=1), found).as_json(experiment.names)
+    return SlateBaseline(name, all_users, each.mean(axis=1), found).as_json(experiment.names)
 
 
 def stay_json(found: Played, names: Sequence[str]) -> dict[str, Json]:
@@ -318,7 +372,7 @@ def results(
     experiment: SlateExperiment,
     metrics: Frame,
     known: list[dict[str, Json]],
-    copied: dict[str, Json] | None = None,
+    made: Mapping[str, dict[str, Json]] = MappingProxyType({}),
 ) -> dict[str, Json]:
     """The results.
 
@@ -326,13 +380,13 @@ def results(
         experiment: The run.
         metrics: ``metrics.parquet``.
         known: :func:`read_baselines`.
-        copied: :func:`~fedrank.slates.results.copying`; None with a single platform.
+        made: Rows of :func:`~fedrank.slates.results.row_of_policy`.
 
     Returns:
         ``test``, the last networks' engagement of a fresh user; ``against``, differences to every baseline, paired by
         run; ``optimum``, that baseline's engagement, ``solution``, the value that was computed for it, and ``regret``
-        to it; ``threshold``, users until it was reached; ``copying``. By measure, with 95 %
-        t-intervals over runs.
+        to it; ``threshold``, users until it was reached; and the rows that were made of the run's policy. By measure,
+        with 95 % t-intervals over runs.
     """
     names, seeds = experiment.names, experiment.config.all_seeds
     test = metrics.where(split="test")
@@ -342,7 +396,7 @@ def results(
             measure: interval(last[measure] - theirs)
             for measure, theirs in by_measure(np.asarray(one["runs"], np.float64), names).items()
         }
-        for one in (*known, *([] if copied is None else [copied]))
+        for one in (*known, *made.values())
     }
     best = next((one for one in known if one["name"] == OPTIMUM), None)
     return {
@@ -352,7 +406,7 @@ def results(
         "solution": None if best is None else best["solution"],
         "regret": None if best is None else {ENGAGEMENT: _negative(against[OPTIMUM][ENGAGEMENT])},
         "threshold": _threshold(experiment, test, known),
-        "copying": copied,
+        **made,
     }
 
 

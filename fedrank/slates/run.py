@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,19 +46,22 @@ from fedrank.slates.fedslate import NetworkPlatforms
 from fedrank.slates.model import SlateModel, SumModel
 from fedrank.slates.protocol import PlatformProtocol
 from fedrank.slates.results import (
+    COPYING,
     ENGAGEMENT,
+    GREEDY,
     OURS,
     baselines,
     by_measure,
-    copying,
     fresh_users,
     read_baselines,
     results,
+    row_of_policy,
     stay_json,
 )
 from fedrank.slates.results import about as described_world
 from fedrank.slates.sums import SummedSlates
 from fedrank.slates.sums.stays import StayRounds
+from fedrank.slates.sums.trial import verdict_json
 from fedrank.slates.world.policies import Copying, Played, StayKeys, play_together
 from fedrank.slates.world.satisfaction import Satisfaction
 
@@ -263,11 +267,14 @@ class SlateRunner(Runner):
             rounds = np.full(self.runs, done)
             self.frames.append(self._rows(np.asarray(self.seeds), rounds, self.sent, "test", measure, values))
 
-    def _play_fresh(self, states: PyTree, own: PyTree, *, copying: bool = False) -> Played:
+    def _play_fresh(self, states: PyTree, own: PyTree, *, copying: bool = False, greedy: bool = False) -> Played:
         e, server = self.experiment, self.simulator.server(states)
         if self.simulator.backend == "numpy":
             of_users = map_trees(lambda leaf: leaf[:, None], own)
-            policy = Copying(e.world, e.protocol.policy(server, of_users), e.protocol.feedback.index(True), copying)
+            mine: Any = e.protocol.policy(server, of_users)
+            if greedy:
+                mine = replace(mine, own=of_users._replace(verdict=np.zeros_like(of_users.verdict)), greedy=True)
+            policy = Copying(e.world, mine, e.protocol.feedback.index(True), copying)
             return play_together(e.world, policy, self.users)
         return _evaluate(e.protocol, e.world, server, own, self.users, np.bool_(copying))
 
@@ -339,7 +346,7 @@ class SlateRunner(Runner):
         wanted = c.evaluation.baselines
         if wanted:
             self.listener.stage("Fixed policies, to compare with")
-        found = baselines(e.world, wanted, self.users, c.seed)
+        found = baselines(e.world, wanted, self.users, c.seed, c.all_seeds, e.protocol.feedback)
         self.home.json("baselines.json", {"baselines": [baseline.as_json(e.names) for baseline in found]})
         self.home.json("stays.json", {baseline.name: stay_json(baseline.played, e.names) for baseline in found})
         self.home.json("slates.json", described_world(e))
@@ -367,8 +374,12 @@ class SlateRunner(Runner):
         self._write_tables()
         self.home.metrics(self.metrics())
         known = read_baselines(self.home.path / "baselines.json")
-        copied = copying(self._play_fresh(states, own, copying=True), e) if e.n_parties > 1 else None
-        found = results(e, self.metrics(), known, copied)
+        made = {}
+        if e.n_parties > 1:
+            made[COPYING] = row_of_policy(self._play_fresh(states, own, copying=True), e)
+        if isinstance(self.simulator, StayRounds):
+            made[GREEDY] = row_of_policy(self._play_fresh(states, own, greedy=True), e, GREEDY)
+        found = {**results(e, self.metrics(), known, made), **self._trials(states)}
         self.home.json("slates.json", {**described_world(e), "results": found})
         self._write_stay(states, own)
         self._write_models(states, own)
@@ -381,6 +392,17 @@ class SlateRunner(Runner):
                 "episodes_per_second": None if rate is None else rate / (self.work * e.world.rounds_per_episode),
             },
         )
+
+    def _trials(self, states: PyTree) -> dict[str, Json]:
+        """Verdicts of the trials of all runs; empty without a trial."""
+        protocol = self.experiment.protocol
+        if not (isinstance(protocol, SummedSlates) and protocol.learner.trial):
+            return {}
+        server, found = self.simulator.server(states), []
+        for run in range(self.runs):
+            state = map_trees(lambda leaf, run=run: np.asarray(leaf)[run], server)
+            found.append({**verdict_json(protocol.verdict(state)), "informs": bool(state.model.any())})
+        return {"trial": found}
 
     def _write_stay(self, states: PyTree, own: PyTree) -> None:
         """Add to ``stays.json`` when the run serves what; runs together, as they have as many fresh users each."""

@@ -98,6 +98,7 @@ class PlatformClient:
         candidates: Sequence[Any] | None = None,
         items: Sequence[str] | None = None,
         observed: float | None = None,
+        present: Sequence[int] | None = None,
     ) -> list[int]:
         """The slate to show: places of candidates, in the order of the slate; errors as :meth:`register`.
 
@@ -106,8 +107,9 @@ class PlatformClient:
             candidates: Features of each item that could be shown.
             items: Ids of registered items, in place of features.
             observed: The platform's observation of the user's satisfaction; None: as last time.
+            present: The slate that would be shown without a plan, as places; a trial compares with it.
         """
-        given = {"session": session, "candidates": candidates, "items": items, "observed": observed}
+        given = {"session": session, "candidates": candidates, "items": items, "observed": observed, "present": present}
         said: dict[str, Json] = {name: value for name, value in given.items() if value is not None}
         slate = self._ask("POST", "/v1/slate", said).json().get("slate")
         if not isinstance(slate, list):

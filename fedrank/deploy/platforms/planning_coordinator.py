@@ -37,9 +37,10 @@ from fedrank.deploy.platforms.planning_platform import Due, schedule, sum_steps,
 from fedrank.deploy.platforms.rounds import AnyCoordinator, Peer, Silence
 from fedrank.deploy.platforms.terms import Terms, blank_message
 from fedrank.privacy.secure_sum.server import Server
-from fedrank.slates.sums import Release
+from fedrank.slates.sums import Improve, Release, Trial
 from fedrank.slates.sums.learner import STEPS
 from fedrank.slates.sums.secure_sum import TAIL, from_vector
+from fedrank.slates.sums.trial import verdict_json
 
 _log = logging.getLogger("fedrank.coordinator")
 
@@ -48,7 +49,14 @@ _ATTEMPT = 2.0
 #: Reasons of a silence after which a secure sum is begun again.
 _AGAIN = ("sum-stopped", "conflict", "malformed")
 #: What a step of each exchange is called.
-_WHAT = {"bound": "counts", "clip": "clip", "release": "sums", "improve": "plan"}
+_WHAT = {
+    "bound": "counts",
+    "clip": "clip",
+    "release": "sums",
+    "improve": "plan",
+    "trial": "trial",
+    "verdict": "verdict",
+}
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,7 @@ class StepDone:
 
     Attributes:
         what: ``"counts"``, ``"sums"``: a platform has sent them; ``"clip"``, ``"plan"``: it has been told the clip or
-            the model.
+            the model; ``"trial"``, ``"verdict"``: it has sent sums of a trial, or has been told what is served.
         platform: Its number.
     """
 
@@ -100,12 +108,21 @@ class PlanningCoordinator(AnyCoordinator):
     @property
     def informed_platforms(self) -> set[int]:
         """Numbers of the platforms that have been told the last model."""
-        return set(self._replies[len(self._schedule) - 1])
+        return set(self._replies[self._last(Improve)])
 
     @property
     def sums(self) -> dict[int, bytes]:
         """Last sums of the platforms that have sent them, as bytes, by number; empty with a secure sum."""
-        return self._replies[len(self._schedule) - 2]
+        return self._replies[self._last(Release)]
+
+    @property
+    def trial(self) -> dict[str, Any]:
+        """The trial's verdict so far; empty without a trial. See :func:`fedrank.slates.sums.trial.verdict_json`."""
+        return verdict_json(self._s.verdict(self.state)) if self._s.learner.trial else {}
+
+    def _last(self, kind: type) -> int:
+        """Place in the schedule of the last exchange of a kind."""
+        return max(at for at, due in enumerate(self._schedule) if isinstance(self.terms.exchanges[due.place], kind))
 
     def run(self, on_step: Callable[[StepDone], object] = lambda step: None) -> None:
         """Ask, make models and tell until all have been told the last, or the coordinator is stopped.
@@ -179,6 +196,8 @@ class PlanningCoordinator(AnyCoordinator):
         exchange: Any = self.terms.exchanges[due.place]
         learner = self._s.learner
         users = sum(learner.explorers) * STEPS if isinstance(exchange, Release) else learner.bounders
+        if isinstance(exchange, Trial):
+            users = learner.trial[learner.look_rounds.index(due.round)] * STEPS
         # No number's noise is beyond its tail, and all together are about √numbers standard deviations long.
         most = platforms * (users + (TAIL + exchange.numbers**0.5) * (exchange.sigma or 0.0))
         return float(np.linalg.norm(np.asarray(integers, np.float64))) <= most
@@ -340,7 +359,8 @@ class PlanningCoordinator(AnyCoordinator):
     def heard(self) -> Bool[np.ndarray, " platforms"]:
         """Platforms whose sums are in the last model."""
         if self._s.secure_sum:
-            there = self._schedule[-2].parties if self._over >= len(self._schedule) - 1 else ()
+            last = self._last(Release)
+            there = self._schedule[last].parties if self._over > last else ()
         else:
             there = self.sums
         return np.array([k in there for k in range(len(self._peers))])

@@ -16,6 +16,10 @@ The first users are explored. When as many stays as agreed have been counted, th
 (:func:`schedule`), noise included, and who comes then counts in the next ones. No session waits for another party:
 without the last model slates explore on, and add to nothing.
 
+With the model a trial begins, where one was agreed (:mod:`fedrank.slates.sums.trial`): each session is served by the
+plan, as before, or greedily, by lot of its name. "As before" is the slate that the application gives as ``present``,
+and one at random without it. Give a stay the same name at all platforms, and all serve it alike.
+
 **What counts.** A stay is the rounds of a session: those that were agreed (``world.time_budget`` of a platform), or
 fewer where it ends before, by word or by silence. A shorter one counts in proportion, as if it had gone on like that,
 from a quarter of the agreed rounds; what comes after the agreed rounds counts nothing. It counts once, in one sum.
@@ -63,9 +67,10 @@ from fedrank.privacy.secure_sum.messages import Terms as SumTerms
 from fedrank.privacy.secure_sum.party import Party
 from fedrank.slates.planning.items import differ_from_design
 from fedrank.slates.planning.learner import LISTS
-from fedrank.slates.sums import AfterExplorers, CountNorms, Improve, IntegersOfUsers, SetClip
+from fedrank.slates.sums import AfterExplorers, CountNorms, Decide, Improve, IntegersOfUsers, SetClip, Trial
 from fedrank.slates.sums.learner import PlatformState, clip_stay, norm_bin
 from fedrank.slates.sums.secure_sum import as_vector
+from fedrank.slates.sums.trial import FALLBACK, verdict_json
 from fedrank.slates.world.satisfaction import Turn
 
 #: Seconds without a word after which a stay has ended, unless told otherwise.
@@ -84,7 +89,13 @@ _NOISES = 10.0
 CALLS: dict[str, dict[str, tuple[type, ...]]] = {
     "register": {"items": (dict,)},
     "begin": {"session": (str,)},
-    "slate": {"session": (str,), "candidates": (list,), "items": (list,), "observed": (int, float)},
+    "slate": {
+        "session": (str,),
+        "candidates": (list,),
+        "items": (list,),
+        "observed": (int, float),
+        "present": (list,),
+    },
     "outcome": {"session": (str,), "slot": (int, type(None)), "engagement": (int, float)},
     "end": {"session": (str,)},
 }
@@ -223,6 +234,9 @@ class Session(NamedTuple):
         taste: What an exploration shows.
         observed: The satisfaction that was observed last.
         stay: Sum of what its rounds contribute.
+        arm: Arm of a trial by which it is served.
+        tested: 1 if it began with a model, and counts in the trial.
+        tally: What a trial keeps of it.
         items: Features of the slate's items.
         places: Their places among the candidates.
         asked: Hash of the candidates, to tell a repeated request.
@@ -237,6 +251,9 @@ class Session(NamedTuple):
     taste: Float[AnyArray, ""]
     observed: Float[AnyArray, ""]
     stay: Float[AnyArray, " statistics"]
+    arm: Int[AnyArray, ""]
+    tested: Int[AnyArray, ""]
+    tally: Float[AnyArray, " tally"]
     items: Float[AnyArray, "slots *features"]
     places: Int[AnyArray, " slots"]
     asked: Int[AnyArray, ""]
@@ -325,7 +342,12 @@ class PlanningPlatform:
                 raise RefusedError("ended", expected=f"a name that no session had that ended in the last {days:g} days")
             if not self.begun:
                 _refuse_unlike(self._unlike(self._features))
-            new = self._first._replace(number=np.asarray(self.begun, np.int64), last=np.asarray(now))
+            number = np.asarray(self.begun, np.int64)
+            drawn = number if self.seeded else np.asarray(_hash(f"{self.terms.fingerprint} {session}".encode()))
+            new = self._first._replace(
+                number=number, last=np.asarray(now), tested=np.asarray(int(self.has_planned)),
+                arm=np.asarray(self._learner.arm_at(self._own, drawn % 2**31), np.int64),
+            )  # fmt: skip
             self._keep(session, new, self._own, begun=self.begun + 1)
         else:
             self._keep(session, self._sessions[session]._replace(last=np.asarray(now)), self._own)
@@ -337,6 +359,7 @@ class PlanningPlatform:
         items: Sequence[str] | None = None,
         observed: float | None = None,
         now: float | None = None,
+        present: Sequence[Any] | None = None,
     ) -> list[int]:
         """The candidates to show: their places, in the order of the slate.
 
@@ -350,6 +373,7 @@ class PlanningPlatform:
             observed: The satisfaction that is observed, in [0, 1] but for noise: up to ten of its agreed standard
                 deviations beyond; None: as last time.
             now: Seconds since 1970; None: the clock's.
+            present: The slate that would be shown without a plan, as places; None: one at random.
 
         Raises:
             RefusedError: No such session or item, or what is given is not what was agreed; says what was.
@@ -364,7 +388,8 @@ class PlanningPlatform:
         low, high = 0.0 - _NOISES * world.observation_noise, 1.0 + _NOISES * world.observation_noise
         if seen.ndim or not low <= seen <= high:
             raise RefusedError("out-of-range", expected=f"observed is a finite number in [{low:g}, {high:g}]")
-        asked = _hash(rows.tobytes() + np.float32(seen).tobytes())
+        fallback = self._current_slate(present, len(rows))
+        asked = _hash(rows.tobytes() + np.float32(seen).tobytes() + repr(present).encode())
         if before.shown and asked == before.asked:
             return before.places.tolist()
         # Begins anew after 2³¹ rounds, as the learner counts them in 32 bits.
@@ -372,7 +397,10 @@ class PlanningPlatform:
         own = self._seen_by(before, rows, seen)._replace(rounds=np.asarray(number, np.int32))
         learnt, pieces = self._own.learnt, dict[str, bytes]()
         if self.has_planned:
-            places, taste = self.terms.compute(lambda: s.best(own, s.values(own))), before.taste
+            draws = self.terms.draws(self.terms.meeting, self.index, number, self.seeded)
+            places, taste = self.terms.compute(s.serve, own, draws), before.taste
+            if fallback is not None and own.view.arm == FALLBACK:
+                places = fallback
         else:
             draws = self.terms.draws(self.terms.meeting, self.index, number, self.seeded)
             taste, places = s.explore_slate(own, draws)
@@ -420,9 +448,11 @@ class PlanningPlatform:
         stay, rounds = before.stay, int(before.rounds) + 1
         if not self.has_planned and rounds <= world.rounds_per_episode:
             stay = self.terms.compute(lambda: stay + self._learner.round_part(own, turn)).astype(np.float32)
-        known = self._learner.known_after(own, turn)
+        known, tally = self._learner.known_after(own, turn), before.tally
+        if self._learner.trial and before.tested and rounds <= world.rounds_per_episode:
+            tally = self.terms.compute(self._learner.tally_after, own, turn).astype(np.float32)
         after = before._replace(
-            rounds=np.asarray(rounds), shown=np.asarray(0), stay=stay, told=np.asarray(told),
+            rounds=np.asarray(rounds), shown=np.asarray(0), stay=stay, tally=tally, told=np.asarray(told),
             known=np.asarray(known, np.float32), last=np.asarray(time.time() if now is None else now),
         )  # fmt: skip
         if rounds == world.rounds_per_episode:
@@ -504,7 +534,7 @@ class PlanningPlatform:
     @property
     def has_planned(self) -> bool:
         """True if the platform has been sent the last model, and has planned."""
-        last = self._schedule[-1]
+        last = [due for due in self._schedule if isinstance(self.terms.exchanges[due.place], Improve)][-1]
         return (last.round, last.place) in self._answers
 
     # -- for the coordinator ---------------------------------------------------------------------------------------
@@ -538,6 +568,8 @@ class PlanningPlatform:
             raise RefusedError("out-of-order")
         own, reply = self._respond(place, number, request, self._own)
         if isinstance(exchange, Improve) and not np.array_equal(np.asarray(own.model), np.asarray(request.weights)):
+            raise RefusedError("not-finite")
+        if isinstance(exchange, Decide) and float(own.verdict[0]) != float(request.verdict[0]):
             raise RefusedError("not-finite")
         if isinstance(exchange, SetClip) and float(own.clip) != float(request.clip):
             raise RefusedError("not-finite")
@@ -584,6 +616,7 @@ class PlanningPlatform:
             "terms": self.terms.fingerprint,
             "seeded": self.seeded,
             "planned": self.has_planned,
+            "trial": verdict_json(self._own.verdict) if self.has_planned and self._learner.trial else None,
         }
 
     def state(self) -> dict[str, Json]:
@@ -603,6 +636,7 @@ class PlanningPlatform:
         return Session(
             zero, zero, zero, np.zeros(()), np.asarray(self._learner.first_known(), np.float32),
             np.zeros((), np.float32), np.full((), 0.5, np.float32), np.zeros(self._learner.numbers, np.float32),
+            zero, zero, np.zeros(np.shape(self._own.view.tally), np.float32),
             np.zeros((slots, *self._shape), np.float32), np.zeros(slots, np.int32), zero, zero,
         )  # fmt: skip
 
@@ -622,6 +656,16 @@ class PlanningPlatform:
         if not ((rows >= low) & (rows <= high)).all():
             raise RefusedError("out-of-range", expected=agreed)
         return rows
+
+    def _current_slate(self, given: Any, candidates: int) -> Any:
+        """The slate that the application would show, int32 [slots]; errors as of :meth:`slate`."""
+        if given is None:
+            return None
+        places, n = list(given), self._s.world.slate
+        good = all(type(one) is int and 0 <= one < candidates for one in places) and len(set(places)) == n
+        if not good or len(places) != n:
+            raise RefusedError("malformed", expected=f"present is {n} different places of the candidates")
+        return np.asarray(places, np.int32)
 
     def _rows_of(self, names: Sequence[str]) -> Float32[np.ndarray, "candidates *features"]:
         try:
@@ -655,7 +699,7 @@ class PlanningPlatform:
         stay = self._s.world.rounds_per_episode
         view = self._own.view._replace(
             observed=observed, documents=rows, left=np.asarray(max(1, stay - int(one.rounds)), np.int32),
-            taste=one.taste, known=one.known,
+            taste=one.taste, known=one.known, tally=one.tally, arm=one.arm,
         )  # fmt: skip
         return self._own._replace(view=view)
 
@@ -670,13 +714,19 @@ class PlanningPlatform:
         """A stay that has ended: new pieces, the platform after it, and what else changed."""
         whole, rounds = self._s.world.rounds_per_episode, int(one.rounds)
         due = self._collecting
-        if due is None or self.has_planned:
+        testing = due is not None and isinstance(self.terms.exchanges[due.place], Trial)
+        if due is None or self.has_planned != testing or bool(one.tested) != testing:
             return {}, own, {}
         if rounds < _LEAST_STAY * whole:
             return {}, own, {"cut_short": self.cut_short + 1}
         stay = one.stay * np.float32(whole / rounds)
         bounding = isinstance(self.terms.exchanges[due.place], CountNorms)
-        if bounding:
+        if testing:
+            view = own.view._replace(arm=one.arm)
+            scale = np.float32(whole / rounds)
+            added = self.terms.compute(self._learner.trial_part, own._replace(view=view), one.tally, scale)
+            own = own._replace(tested=own.tested + added.astype(np.int32))
+        elif bounding:
             own = own._replace(norms=own.norms + np.asarray(norm_bin(stay, self._learner.clip), np.int32))
         elif not self._knows_clip:
             return {}, own, {"cut_short": self.cut_short + 1}  # in steps of what is not known yet
@@ -688,7 +738,7 @@ class PlanningPlatform:
             request = exchange.request.message(np.asarray(due.round, np.uint32))
             own, reply = self._respond(due.place, due.round, request, own)
             digest = hashlib.sha256(exchange.request.encode(request)).digest()
-            if unlike := self._unlike_shown(own):
+            if not testing and (unlike := self._unlike_shown(own)):
                 pieces[_UNLIKE] = unlike.encode()
             pieces[_answer_name(due.round, due.place)] = digest + exchange.reply.encode(reply)
         return pieces, own, {"stays": self.stays + 1, "_counted": counted}
@@ -704,6 +754,8 @@ class PlanningPlatform:
         learner = self._learner
         if isinstance(self.terms.exchanges[due.place], CountNorms):
             return learner.bounders
+        if isinstance(self.terms.exchanges[due.place], Trial):
+            return learner.trial[learner.look_rounds.index(due.round)]
         return learner.explorers[learner.release_rounds.index(due.round)]
 
     def _due(self, number: int, place: int) -> Due:

@@ -14,7 +14,8 @@ from typing_extensions import override
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.engine.methods import PrivacyMode
-from fedrank.slates.config import EPISODE, SlatesRun
+from fedrank.slates.build import world_of
+from fedrank.slates.config import EPISODE, Evaluation, SlatesRun
 from fedrank.slates.learner import LEARNERS, platforms_that_see
 from fedrank.slates.planning.items import ItemsLearner
 from fedrank.slates.planning.learner import LISTS as LISTS
@@ -25,10 +26,13 @@ from fedrank.slates.planning.learner import plan as plan
 from fedrank.slates.planning.learner import worth as worth
 from fedrank.slates.sums import SummedSlates
 from fedrank.slates.sums.learner import SumLearner
+from fedrank.slates.world.policies import plays_together
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Users who are served to find out what they like, where no number is given and the run has as many.
 MOST_EXPLORERS = 200
+#: Stays of a trial where no number is given: most, and least, without which there is none.
+MOST_TRIAL, LEAST_TRIAL = 4000, 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +53,14 @@ class Planning:
     learner: str = setting(
         "planned-slates", "The learner: planned-slates, or one from sums over users that an installed package names."
     )
+    trial: int | None = setting(
+        None,
+        "Stays after the explorers by which the plan is compared with random slates; it is served to all where it is "
+        "better. 0: it is served without a test. Default: the stays that are left, up to 4,000; 0 if fewer than 2,000.",
+        low=0,
+        high=10**6,
+    )
+    looks: int = setting(4, "Times that sums over these stays cross, and the plan is judged anew.", low=1, high=1000)
     releases: int = setting(
         1, "Times that sums cross, each of as many explorers; planned-slates plans by the last.", low=1, high=1000
     )
@@ -64,6 +76,12 @@ class Planning:
     caution: float = setting(
         0.75, "Standard errors by which greed is taken to cost more than it was found to.", low=0.0, high=10.0
     )
+    evidence: float = setting(
+        3.0,
+        "Standard errors that what an item is worth must be away from 0: else the model is not handed out.",
+        low=0.0,
+        high=100.0,
+    )
     design: Literal["known", "sent"] = setting(
         "known",
         "Whether the matrix of least squares follows from how users choose, or crosses, clipped and noised like sums.",
@@ -76,14 +94,16 @@ class Planning:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRun(SlatesRun):
-    """Settings of runs of planned slates, whose platforms learn from their first 200 users."""
+    """Settings of runs of planned slates: platforms learn from 200 users, and test the plan by the next 2,000."""
 
     rounds: int = setting(
-        MOST_EXPLORERS * EPISODE,
+        (MOST_EXPLORERS + LEAST_TRIAL) * EPISODE,
         "Rounds, in each of which every platform shows a slate; a user has 61.",
         low=1,
         high=10**6,
     )
+    seeds: int = setting(3, "Number of runs with different seeds.", low=1, high=1000)
+    evaluation: Evaluation = field(default_factory=lambda: Evaluation(every=MOST_EXPLORERS * EPISODE))
 
 
 @dataclass(frozen=True)
@@ -122,8 +142,20 @@ class PlannedSlates(SummedSlates):
                 f"slates.explorers must be from 1 to the {users} users of this run, got {explorers}: models are made "
                 f"when they have left. A user stays {stay} rounds; raise rounds."
             )
+        left = users - explorers
+        tested = plays_together(world_of(run)) and issubclass(LEARNERS.get(self.slates.learner), PlanLearner)
+        default = min(MOST_TRIAL, left) if tested and left >= LEAST_TRIAL and not run.compute.debug else 0
+        trial = default if self.slates.trial is None else self.slates.trial
+        if trial > left:
+            raise ConfigError(f"slates.trial must be at most the {left} stays after the explorers, got {trial}.")
+        if trial and trial < self.slates.looks:
+            raise ConfigError(f"slates.looks must be at most slates.trial = {trial}, got {self.slates.looks}.")
+        if trial and (not plays_together(world_of(run)) or run.compute.debug):
+            raise ConfigError("a trial takes world.choice = multinomial or proportional, and no debug mode.")
         differ = not self.secure_sum if self.slates.differ is None else self.slates.differ
-        return dataclasses.replace(self, slates=dataclasses.replace(self.slates, explorers=explorers, differ=differ))
+        return dataclasses.replace(
+            self, slates=dataclasses.replace(self.slates, explorers=explorers, differ=differ, trial=trial)
+        )
 
     @override
     def bind(self, world: Satisfaction) -> Any:
@@ -139,6 +171,7 @@ class PlannedSlates(SummedSlates):
         each, more = divmod(s.explorers, s.releases)
         if each < 1:
             raise ConfigError(f"slates.releases must be at most slates.explorers = {s.explorers}, got {s.releases}.")
+        looks = divmod(s.trial, s.looks)
         learner = made.of(
             s,
             world=world,
@@ -146,6 +179,7 @@ class PlannedSlates(SummedSlates):
             explorers=tuple(each + (place < more) for place in range(s.releases)),
             hold=s.hold,
             bounders=self.sharing.bounders,
+            trial=tuple(looks[0] + (place < looks[1]) for place in range(s.looks)) if s.trial else (),
             **({} if self.sharing.clip is None else {"clip": self.sharing.clip}),
         )
         return dataclasses.replace(self, learner=learner)

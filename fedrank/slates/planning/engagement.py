@@ -179,18 +179,20 @@ def error_of_trace(
     whiten: Float32[np.ndarray, "features features"],
     spread: float,
     noise: Float[AnyArray, " features"],
+    weight: int = TRACE,
 ) -> Float[AnyArray, ""]:
-    """The standard error of the trace's weight, with the design that is expected: public numbers only.
+    """The standard error of a weight, by default the trace's, with the design that is expected: public numbers only.
 
     Args:
         clicks: Rounds behind the sums.
         whiten: W.
         spread: Standard deviation of the logarithm of engagement, given the features.
         noise: Standard deviation of the noise on the sum of each whitened feature; of all or of those of the past.
+        weight: Which feature's.
     """
     of_means = spread**2 / clicks + (noise / clicks) ** 2
     xp = module_of(of_means)
-    return xp.sqrt(xp.asarray(whiten[:, TRACE] ** 2) @ xp.asarray(of_means, xp.float32))
+    return xp.sqrt(xp.asarray(whiten[:, weight] ** 2) @ xp.asarray(of_means, xp.float32))
 
 
 def with_trace(

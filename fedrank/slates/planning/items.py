@@ -347,16 +347,35 @@ class ItemsLearner(PlanLearner):
         return Learnt(lists, typical, table)
 
     @override
-    def values(self, own):
+    def informs(self, model, clicks, noise):
+        # The squared length of weights that are noise alone is d squared standard errors, give or take √(2 d) of them.
+        d, whole = self.d, self.whitenings[0]
+        error = self._error(whole[:, 1 + d :], max(float(clicks), 1.0), self.spread, float(noise) / self.factors[0])
+        least = (d + self.evidence * (2.0 * d) ** 0.5) * (self.evidence > 0)
+        return bool((np.square(model[1 : 1 + d]) / error**2).sum() >= least)
+
+    @override
+    def residual(self, own, turn):
+        item = self.item_of(own, np.maximum(turn.item, 0))
+        models, moved, now, _, v = self._coordinates(own, item[..., None, :])
+        trace = (own.view.known * v).sum(axis=-1)
+        expected = models.own[..., 0] + models.own[..., 1] * trace / 2 + now[..., 0]
+        return self._log_engagement(turn) - expected, moved[..., 0]
+
+    @override
+    def values(self, own, greedy=False):
         view, learnt = own.view, own.learnt
         left: Any = np.asarray(view.left)
         later = np.take_along_axis(learnt.table, (left - 1)[..., None, None], axis=-2)[..., 0, :]
         models, moved, item, _, v = self._coordinates(own, view.documents)
         trace, others = (view.known * v).sum(axis=-1), others_ticks(self.world, own.number, view.left)
+        if greedy:
+            later, others = np.zeros_like(later), np.zeros_like(others)
         assert self.fade is not None  # filled in
         return worth(self.world, self.fade, models, later, trace, item, others, learnt.typical, moved)
 
     @override
     def best(self, own, values):
         appeal = self._coordinates(own, own.view.documents)[3]
-        return best_slate(self.world.choice, appeal, values[..., :-1], self.world.slate, values[..., -1])
+        slate = best_slate(self.world.choice, appeal, values[..., :-1], self.world.slate, values[..., -1])
+        return self.fall_back(own, slate)

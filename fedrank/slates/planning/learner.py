@@ -263,6 +263,7 @@ class PlanLearner(SumLearner):
         differ: Whether users may forgive one platform more than another. If not, the trace has one weight for all, and
             platforms without feedback send nothing. With ``observed`` they send what they observe of satisfaction.
         spread: Standard deviation of the logarithm of engagement with one item, about: a public number.
+        evidence: Standard errors that the item's weight must be away from 0, or the model is not handed out.
     """
 
     clip: float = 20.0
@@ -272,13 +273,14 @@ class PlanLearner(SumLearner):
     observed: bool = True
     differ: bool = True
     spread: float = 1.0
+    evidence: float = 3.0
 
     name, steady, together = "planned-slates", True, True
 
     @classmethod
     @override
     def of(cls, settings: Any, **known: Any) -> PlanLearner:
-        plan = ("scale", "design", "caution", "observed", "differ")
+        plan = ("scale", "design", "caution", "observed", "differ", "evidence")
         return cls(**known, **{name: getattr(settings, name) for name in plan})
 
     def __post_init__(self):
@@ -456,6 +458,30 @@ class PlanLearner(SumLearner):
         return trace, xp.where(heard, precision, xp.float32(0))
 
     @override
+    def informs(self, model, clicks, noise):
+        xp = module_of(model)
+        error = error_of_trace(xp.maximum(clicks, 1), self.whiten, self.spread, noise / OF_ENGAGEMENT, ITEM)
+        return xp.abs(model[1]) >= self.evidence * error
+
+    @override
+    def residual(self, own, turn):
+        item = self.item_of(own, np.maximum(turn.item, 0))
+        model = models_at(own.model, own.number).own
+        expected = (features(own.view.known, item) * model).sum(axis=-1)
+        return self._log_engagement(turn) - expected, item
+
+    def _log_engagement(self, turn: Any) -> Any:
+        return np.log(np.maximum(turn.engagement, 1e-3 * self.scale) / self.scale)
+
+    @override
+    def typical_stay(self, model):
+        return self.world.rounds_per_episode * self.scale * np.exp(np.clip(model[..., 0] + self.spread**2 / 2, -30, 30))
+
+    @override
+    def greedy_values(self, own: PlatformState):
+        return self.values(own, greedy=True)
+
+    @override
     def improve(self, own: PlatformState) -> Learnt:
         lists = own.learnt.lists
         typical = mean_click(self.world, lists)
@@ -464,7 +490,7 @@ class PlanLearner(SumLearner):
         return Learnt(lists, typical, plan(self.world, self.fade, models, lists, typical, own.number))
 
     @override
-    def values(self, own: PlatformState):
+    def values(self, own: PlatformState, greedy: bool = False):
         """Worth of clicks by the plan, and last of no click; before there is one, all candidates are as good."""
         view: Any = own.view
         learnt: Learnt = own.learnt
@@ -476,4 +502,6 @@ class PlanLearner(SumLearner):
             later = learnt.table[view.left - 1]
         assert self.fade is not None  # filled in
         models = models_at(own.model, own.number)
+        if greedy:
+            later, others = np.zeros_like(later), np.zeros_like(others)
         return worth(self.world, self.fade, models, later, view.known, item, others, learnt.typical)

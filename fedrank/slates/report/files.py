@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
@@ -30,9 +31,9 @@ ENGAGEMENT = "engagement"
 #: The policy that knows nothing, the one that thinks of now only, and the yardstick.
 RANDOM, MYOPIC, OPTIMUM = "random", "myopic", "optimum"
 #: The run's own policy where every platform shows what the first with feedback would.
-COPYING = "copying"
+COPYING, GREEDY = "copying", "greedy"
 #: Fixed policies, from worst to best where there is no tension.
-POLICIES = ("kale", RANDOM, "choc", MYOPIC, OPTIMUM)
+POLICIES = ("kale", RANDOM, "choc", "kale-then-choc", "best-fixed", MYOPIC, OPTIMUM)
 
 #: Protocols of platforms that share users.
 PROTOCOLS = ("vertical-slate", "slateq", "planned-slates")
@@ -113,6 +114,7 @@ class SlateRun:
     share: float = 0.5
     thresholds: Mapping[str, Threshold] = field(default_factory=dict)
     stays: Mapping[str, Stay] = field(default_factory=dict)
+    trial: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -178,7 +180,7 @@ class SlateRun:
         """A fixed policy by name."""
         return next((one for one in self.marks if one.name == name), None)
 
-    def lines(self, measure: str, names: Sequence[str] = (*POLICIES, COPYING)) -> dict[str, float]:
+    def lines(self, measure: str, names: Sequence[str] = (*POLICIES, COPYING, GREEDY)) -> dict[str, float]:
         """Means of fixed policies over fresh users, in this order."""
         found = ((name, self.mark(name)) for name in names)
         return {name: mark.values[measure].mean for name, mark in found if mark and measure in mark.values}
@@ -215,8 +217,8 @@ def read_slates(folder: Path, config: Mapping[str, Json], *, finished: bool) -> 
 
 
 def _copying_policy(raw: Mapping[str, Json], seeds: Sequence[int]) -> tuple[PolicyBaseline, ...]:
-    found = (raw.get("results") or {}).get("copying")
-    return () if found is None else _marks((found,), raw["platforms"], seeds)
+    found = raw.get("results") or {}
+    return _marks([found[name] for name in (COPYING, GREEDY) if found.get(name)], raw["platforms"], seeds)
 
 
 def _marks(known: Sequence[Json], names: Sequence[str], seeds: Sequence[int]) -> tuple[PolicyBaseline, ...]:
@@ -265,6 +267,7 @@ def _made(
         given=given,
         marks=marks,
         share=float(threshold.get("share", 0.5)),
+        trial=tuple(found.get("trial") or ()),
         thresholds={str(name): _threshold(one) for name, one in (threshold.get("measures") or {}).items()},
     )
 

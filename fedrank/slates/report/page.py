@@ -46,6 +46,9 @@ _POLICIES = {
     "kale": "Always the most nutritious (kale)",
     "random": "Random slates",
     "choc": "Always the most tempting (choc)",
+    "kale-then-choc": "Kale, then chocolate in the last 7 rounds",
+    "best-fixed": "Best of six fixed rules (A/B test)",
+    "greedy": "Best for now, by the model (greedy)",
     "myopic": "Best for now, knowing the user (myopic)",
     "optimum": "Best possible, knowing the user (optimum)",
     "copying": "All show what the first would (copying)",
@@ -192,6 +195,7 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
         (
             _stay(run, drawn),
             sections.found(slate_tables.verdicts(run)),
+            _trial(run),
             Section("who", "Who is who", (slate_tables.parties_table(run),)),
             sections.curves(run, drawn, _described(drawn), "How they learnt"),
             Section("final", "Engagement", (slate_tables.platforms_table(run), slate_tables.policies_table(run))),
@@ -204,6 +208,12 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
             sections.citation(run),
         ),
     )
+
+
+def _trial(run: Run) -> Section | None:
+    """Section of the trial of the plan; None where nothing was planned, or before the end."""
+    table = slate_tables.trial_table(run)
+    return None if table is None else Section("trial", "Is the plan better than what it replaces?", (table,))
 
 
 def _stay(run: Run, drawn: Mapping[str, Chart]) -> Section | None:

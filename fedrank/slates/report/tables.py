@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics as exact
+from collections.abc import Mapping
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.frame import Frame
@@ -17,12 +18,22 @@ from fedrank.report.statistics import Estimate, curve, difference, final_values,
 from fedrank.report.tables import Column, Table
 from fedrank.report.words import Flow, flows
 from fedrank.slates.fedslate_2024 import FAULTS, FAULTY_SETTINGS
-from fedrank.slates.report.files import COPYING, ENGAGEMENT, MYOPIC, OPTIMUM, POLICIES, RANDOM, PolicyBaseline, SlateRun
+from fedrank.slates.report.files import (
+    COPYING,
+    ENGAGEMENT,
+    GREEDY,
+    MYOPIC,
+    OPTIMUM,
+    POLICIES,
+    RANDOM,
+    PolicyBaseline,
+    SlateRun,
+)
 
 #: Exchanges of platforms that take place in every round; the others need a batch to learn from.
 ACTING = ("look", "recommend")
 #: Exchanges of platforms that learn from sums over users, which take place once or now and then.
-ONCE = ("bound", "clip", "release", "improve")
+ONCE = ("bound", "clip", "release", "improve", "trial", "verdict")
 
 
 def kind_of(flow: Flow) -> str:
@@ -242,7 +253,7 @@ def platforms_table(run: Run) -> Table:
 def policies_table(run: Run) -> Table | None:
     """Fixed policies and what the run adds to them; None if the run has none."""
     slates = slates_of(run)
-    known = [name for name in (*POLICIES, COPYING) if slates.mark(name)]
+    known = [name for name in (*POLICIES, COPYING, GREEDY) if slates.mark(name)]
     if not known:
         return None
     measures = slates.measures[:_MOST_COLUMNS]
@@ -251,22 +262,73 @@ def policies_table(run: Run) -> Table | None:
         mark = slates.mark(name)
         assert mark is not None
         row: dict[str, Json] = {"policy": name}
+        total, apart = final_engagement(run, slates.measures[0]), against(run, slates.measures[0], name)
+        if total is not None and apart is not None and total.mean > apart.mean:
+            part = 100 / (total.mean - apart.mean)
+            half = None if apart.half is None else part * apart.half
+            row["part"] = Estimate(part * apart.mean, half, apart.n, apart.method)
         for i, measure in enumerate(measures):
             row |= {f"v{i}": _over_users(mark, measure), f"d{i}": against(run, measure, name)}
         rows.append(row)
-    columns = [Column("policy", "policy")]
+    columns = [Column("policy", "policy"), Column("part", "run − policy, % of it", numeric=True, signed=True, digits=1)]
     for i, measure in enumerate(measures):
         who = "all" if measure == slates.measures[0] else slates.names[slates.measures.index(measure) - 1]
         columns.append(Column(f"v{i}", who, numeric=True, digits=DIGITS))
         columns.append(Column(f"d{i}", f"run − policy, {who}", numeric=True, signed=True, digits=DIGITS))
-    users = max((mark.users for mark in slates.marks if mark.name != COPYING), default=0)
+    users = max((mark.users for mark in slates.marks if mark.name not in (COPYING, GREEDY)), default=0)
     notes = [
-        f"Policies: mean over {users:,} fresh users (copying: those of the run), with its 95 % interval. "
+        f"Policies: mean over {users:,} fresh users (copying and greedy: those of the run), with its 95 % interval. "
         "Run − policy: for the users that the run is judged by, so that it is not the difference of the means "
         "that stand here.",
         *(f"{mark.name}: {note}" for mark in slates.marks for note in mark.notes),
     ]
     return Table("Fixed policies, and copying", tuple(columns), tuple(rows), tuple(notes))
+
+
+def trial_table(run: Run) -> Table | None:
+    """Verdicts of the trial of the plan by seed; None where nothing was planned, or before the end."""
+    slates = slates_of(run)
+    if not slates.by_sums or final_engagement(run, slates.measures[0]) is None:
+        return None
+    columns = (
+        Column("seed", "seed", numeric=True),
+        Column("over", "plan over the fallback"),
+        Column("myopic", "plan over greedy slates"),
+        Column("serves", "served"),
+        Column("residuals", "residual tests, z"),
+    )
+    rows: list[dict[str, Json]] = []
+    for seed, one in zip(run.seeds, slates.trial, strict=False):
+        missed = "the model misses how items engage" if max(map(abs, one["residuals"])) > _RESIDUAL else ""
+        scores = ", ".join(f"{score:+.1f}" for score in one["residuals"])
+        rows.append(
+            {
+                "seed": seed,
+                "over": _gain(one.get("over_fallback"))
+                if one["informs"]
+                else "no model: it says no more than its noise",
+                "myopic": _gain(one.get("over_myopic")),
+                "serves": "the plan" if one["serves"] == "plan" else "random slates",
+                "residuals": f"{scores}: {missed}" if missed else scores,
+            }
+        )
+    how = (
+        "Stays after the explorers were served by the plan, at random (the fallback) or by the best slate for now, by "
+        "lot. Gains are of engagement at platforms with feedback, as a part of the fallback’s; 95 % intervals that are "
+        "valid at all looks together. The plan is served where its interval is above 0."
+    )
+    none = "The plan was not tested on users: slates.trial is 0, or the run has too few users for it. It is served."
+    return Table("Trial of the plan", columns, tuple(rows), (how if rows else none,))
+
+
+#: z from which a residual test says that the model has missed something.
+_RESIDUAL = 4.0
+
+
+def _gain(found: Mapping[str, float] | None) -> str:
+    if found is None:
+        return "not known"
+    return f"{100 * found['gain']:+.1f} % ({100 * found['low']:+.1f} to {100 * found['high']:+.1f})"
 
 
 def parties_table(run: Run) -> Table:
@@ -422,6 +484,12 @@ def verdicts(run: Run) -> list[str]:
         if found is not None:
             who = "All platforms together" if measure == slates.measures[0] else measure_owner(slates, measure)
             out.append(f"{who}: {_describe(found)} against random slates.")
+    if slates.trial:
+        served = sum(one["serves"] == "plan" for one in slates.trial)
+        out.append(
+            f"Tested on users, the plan was shown to be better than random slates and is served in {served} of "
+            f"{len(slates.trial)} seeds; in the others random slates are."
+        )
     total = slates.measures[0]
     same = [name for name in POLICIES if _same(against(run, total, name))]
     if same:

@@ -7,6 +7,9 @@ A round, for any learner (:class:`fedrank.slates.sums.learner.SumLearner`)::
     release   after the last round of the explorers: a platform with feedback sends the sum of what its users' clicks
               contribute; the coordinator solves what came for a model
     improve   all are sent the model, and serve by it
+    trial     after stays that were served by the plan, at random, or greedily, by lot: platforms with feedback send
+              sums over these; the coordinator compares
+    verdict   all are told whether the plan is served; see :mod:`fedrank.slates.sums.trial`
 
 A platform without feedback is lent the model. Where the learner says so (``senders``), it sends a sum too, of what it
 sees without feedback.
@@ -50,6 +53,7 @@ from fedrank.privacy.noise.simulated import simulated_discrete_gaussian
 from fedrank.privacy.secure_sum.extra_messages import extra_messages
 from fedrank.slates.config import LARGEST, Privacy
 from fedrank.slates.learner import LearnerProtocol, UserVisits
+from fedrank.slates.sums import trial as trials
 from fedrank.slates.sums.learner import BINS, STEPS, PlatformState, SumLearner, clip_of
 from fedrank.slates.sums.messages import (
     Bound,
@@ -60,6 +64,9 @@ from fedrank.slates.sums.messages import (
     SharedModel,
     Statistics,
     StatisticsSummand,
+    TrialSummand,
+    TrialSums,
+    Verdict,
 )
 from fedrank.slates.sums.secure_sum import check as check_secure_sum
 from fedrank.slates.sums.secure_sum import total
@@ -70,7 +77,7 @@ _COVERS = (
 )
 _NOT_COVERED = (
     "That a user came, and how many did: the number of explorers is public.",
-    "Users after the explorers: nothing of them crosses.",
+    "Users after the explorers and after the stays of a trial: nothing of them crosses.",
 )
 _OWN_NOISE = (
     "Against a platform, which knows its own noise and what it put in: what the other {others} put into a total is "
@@ -128,11 +135,13 @@ class CoordinatorState(NamedTuple):
         round: Rounds so far.
         model: The model; zeros before sums have come.
         clip: Largest L2 norm of what a user adds to the sums.
+        evidence: What trials have said; see :data:`fedrank.slates.sums.trial.EVIDENCE`.
     """
 
     round: UInt32[Array, ""]
     model: Float[Array, " parameters"]
     clip: Float[Array, ""]
+    evidence: Float[Array, " evidence"]
 
 
 @dataclass(frozen=True)
@@ -370,7 +379,11 @@ class Release(IntegersOfUsers, request=RoundStart):
             steps = xp.where(heard[:, None], replies.sums, 0).astype(xp.float32)
             model = learner.solve_platforms(steps * unit, heard, rounds, state.model, noise)
             good = xp.any(heard & xp.asarray(s.feedback))  # without feedback it is unknown what engages
+            count = xp.sum(heard & xp.asarray(s.feedback))
+            of_all = noise * xp.sqrt(count.astype(xp.float32))
         good = good & xp.all(xp.isfinite(model))
+        # A model that says no more than its noise is not handed out.
+        good = good & learner.informs(model, count * rounds, of_all)
         return state._replace(model=xp.where(good, model, state.model))
 
 
@@ -397,6 +410,71 @@ class Improve(AfterExplorers, request=SharedModel, reply=Done):
         good = functools.reduce(operator.and_, (jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(new)))
         kept = jax.tree.map(lambda after, before: jnp.where(good, after, before), new, (own.model, own.learnt))
         return party._replace(own=own._replace(model=kept[0], learnt=kept[1])), Done()
+
+    @override
+    def tell(self, state, replies, arrived):
+        return state
+
+
+@dataclass(frozen=True)
+class Trial(IntegersOfUsers, request=RoundStart):
+    """After stays that were served by lot: platforms with feedback send sums over them; the coordinator compares."""
+
+    name = "trial"
+    messages = TrialSums, TrialSummand
+    numbers = trials.NUMBERS  # type: ignore[assignment] - elsewhere a property
+
+    @property
+    @override
+    def rounds(self):
+        return self.settings.learner.look_rounds
+
+    @property
+    @override
+    def sigma(self):
+        return self.settings.trial_sigma
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the noise on each number of a platform."""
+        return (self.sigma or 0.0) * trials.CLIP / STEPS
+
+    @override
+    def respond(self, request, party, draws):
+        own = party.own
+        return party._replace(own=own._replace(tested=np.zeros_like(own.tested))), self.noisy(own.tested, draws)
+
+    @override
+    def tell(self, state, replies, arrived):
+        steps, count = self.total(replies.sums, arrived)
+        last, stays = state.round > self.rounds[-1], sum(self.settings.learner.trial)
+        noise = self.noise * float(count) ** 0.5
+        sums = np.asarray(steps) * (trials.CLIP / STEPS)
+        return state._replace(
+            evidence=trials.add_evidence(state.evidence, sums, float(count), noise, stays, bool(last))
+        )
+
+
+@dataclass(frozen=True)
+class Decide(AfterExplorers, request=Verdict, reply=Done):
+    """After a look: all are told whether the plan is served."""
+
+    name = "verdict"
+
+    @property
+    @override
+    def rounds(self):
+        return self.settings.learner.look_rounds
+
+    @override
+    def ask(self, state):
+        return Verdict(self.settings.verdict(state))
+
+    @override
+    def respond(self, request, party, draws):
+        decision = np.clip(np.nan_to_num(request.verdict[0]), 0, trials.FALLEN_BACK)
+        told = np.concatenate([[np.floor(decision)], request.verdict[1:]]).astype(np.float32)
+        return party._replace(own=party.own._replace(verdict=told)), Done()
 
     @override
     def tell(self, state, replies, arrived):
@@ -440,6 +518,7 @@ class SummedSlates(LearnerProtocol):
             )
         check_secure_sum(self.releases, max(self.learner.explorers), STEPS, self.sigma or 0.0)
         check_secure_sum(self.releases, self.learner.bounders, 1, self.bound_sigma or 0.0)
+        check_secure_sum(self.releases, max(self.learner.trial, default=0), STEPS, self.trial_sigma or 0.0)
 
     @property
     def name(self) -> str:  # type: ignore[override] - elsewhere an attribute of the class
@@ -520,13 +599,28 @@ class SummedSlates(LearnerProtocol):
     @override
     def exchanges(self) -> tuple[Exchange, ...]:
         clip = (CountNorms(self), SetClip(self)) if self.learner.bounders else ()
-        return Show(self), *clip, Release(self), Improve(self)
+        trial = (Trial(self), Decide(self)) if self.learner.trial else ()
+        return Show(self), *clip, Release(self), Improve(self), *trial
+
+    @cached_property
+    def trial_sigma(self) -> float | None:
+        """σ of the noise on each platform's sums of a trial, in steps; None without noise."""
+        sensitivity = replacement_sensitivity(1.0, "l2", trials.NUMBERS, "l2", STEPS)
+        return self._sigma(sensitivity, trials.NUMBERS, sum(self.feedback))
+
+    def verdict(self, state: CoordinatorState) -> Float[np.ndarray, " verdict"]:
+        """The verdict so far; see :data:`fedrank.slates.sums.trial.VERDICT`."""
+        looks = int(np.sum(np.asarray(state.round) >= np.array(self.learner.look_rounds)))
+        noise = (self.trial_sigma or 0.0) * trials.CLIP / STEPS * sum(self.feedback) ** 0.5
+        return trials.verdict_of(state.evidence, sum(self.learner.trial), noise, looks)
 
     @override
     def init(self, key: AnyKey | None) -> CoordinatorState:
         learner = self.learner
         xp: Any = np if key is None or isinstance(key, np.ndarray) else jnp
-        return CoordinatorState(xp.uint32(0), xp.zeros(learner.parameters, xp.float32), xp.float32(learner.clip))
+        evidence = xp.zeros(trials.EVIDENCE if learner.trial else 0, xp.float32)
+        model = xp.zeros(learner.parameters, xp.float32)
+        return CoordinatorState(xp.uint32(0), model, xp.float32(learner.clip), evidence)
 
     @override
     def weights(self, state: CoordinatorState) -> Float[Array, "*runs parameters"]:
@@ -537,7 +631,7 @@ class SummedSlates(LearnerProtocol):
         learner = self.learner
         # A subclass that changes how it is served has to say so again.
         steady = learner.steady and "steady" in vars(type(learner))
-        return not steady or any(first <= number < last for number in learner.release_rounds)
+        return not steady or any(first <= number < last for number in (*learner.release_rounds, *learner.look_rounds))
 
     @override
     def describe(self) -> dict[str, Json]:
@@ -547,7 +641,8 @@ class SummedSlates(LearnerProtocol):
     @override
     def platform_tensors(self, own: PlatformState) -> dict[str, PyTree]:
         if isinstance(own.slate, np.ndarray):
-            return {f"learnt.{name}": leaf for name, leaf in own.learnt._asdict().items()} if own.learnt else {}
+            learnt = {f"learnt.{name}": leaf for name, leaf in own.learnt._asdict().items()} if own.learnt else {}
+            return {**learnt, "verdict": own.verdict} if self.learner.trial else learnt
         leaves = jax.tree_util.tree_leaves_with_path(own.learnt)
         return {f"learnt{jax.tree_util.keystr(path)}": leaf for path, leaf in leaves}
 

@@ -37,6 +37,7 @@ from fedrank.core.lazy import jax, jnp
 from fedrank.core.native import map_trees
 from fedrank.core.streams import AnyKey
 from fedrank.slates.learner import SlateLearner
+from fedrank.slates.sums import trial as trials
 from fedrank.slates.world.best_slate import best_slate, largest
 from fedrank.slates.world.satisfaction import Satisfaction, Turn
 
@@ -119,6 +120,8 @@ class View(NamedTuple):
         left: Rounds until the user leaves, this one included.
         taste: While it explores: +1 shows the items of the highest feature, −1 those of the lowest.
         known: What the learner keeps of the user.
+        tally: What a trial keeps of the stay; empty without one.
+        arm: The arm of the trial by which the user is served.
     """
 
     observed: Float[Array, ""]
@@ -126,6 +129,8 @@ class View(NamedTuple):
     left: Int[Array, ""]
     taste: Float[Array, ""]
     known: PyTree
+    tally: Float[AnyArray, " tally"] = np.zeros(0, np.float32)
+    arm: Int[AnyArray, ""] = np.zeros((), np.int32)
 
 
 class PlatformState(NamedTuple):
@@ -143,6 +148,8 @@ class PlatformState(NamedTuple):
         norms: How many users' norms are in each bin, of those by whom the clip is found; empty without them.
         model: The model; zeros before it is told one.
         learnt: What the learner makes of the model and of what it sees.
+        tested: Sums over the stays of a trial since the last were sent, in steps; empty without a trial.
+        verdict: What the coordinator said last of the trial; see :data:`fedrank.slates.sums.trial.VERDICT`.
     """
 
     number: Int[Array, ""]
@@ -156,6 +163,8 @@ class PlatformState(NamedTuple):
     norms: Int[Array, " bins"]
     model: Float[Array, " parameters"]
     learnt: PyTree
+    tested: Int[Array, " numbers"]
+    verdict: Float[Array, " verdict"]
 
 
 def item_feature(documents: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -180,6 +189,7 @@ class SumLearner(SlateLearner):
         fade: Factor of the trace of clicks a round, in [0, 1); None: 0.9 a tick.
         clip: Largest L2 norm of what a user adds to the sums, above 0.
         bounders: Users before the explorers by whom the clip is found; ``clip`` is then the middle of what is tried.
+        trial: Stays after the last explorer until each of the sums by which the plan is tested; empty: no test.
         numbers: Length of what a click contributes, and of the sums that cross.
         parameters: Length of the model.
         together: Its functions are written for NumPy as well, with leading axes of users and platforms, so that runs
@@ -198,6 +208,7 @@ class SumLearner(SlateLearner):
     fade: float | None = None
     clip: float = 10.0
     bounders: int = 0
+    trial: tuple[int, ...] = ()
 
     numbers = 1
     parameters = 1
@@ -217,6 +228,10 @@ class SumLearner(SlateLearner):
             raise ConfigError(f"explorers must be in 1..{most:,}, got {self.explorers}.")
         if not 0 <= self.bounders <= most:
             raise ConfigError(f"bounders must be in 0..{most:,}, got {self.bounders}.")
+        if not all(1 <= stays <= most for stays in self.trial):
+            raise ConfigError(f"trial must be in 1..{most:,} stays each, got {self.trial}.")
+        if self.trial and type(self).residual is SumLearner.residual:
+            raise ConfigError(f"a trial needs residuals, and {self.name} has none: take slates.trial = 0.")
         if len(self.feedback) != self.world.platforms or not any(self.feedback):
             raise ConfigError(f"feedback must be one bool a platform, one of them True, got {self.feedback}.")
 
@@ -254,6 +269,12 @@ class SumLearner(SlateLearner):
             users += more
             ends.append(users * self.world.rounds_per_episode - 1)
         return tuple(ends)
+
+    @property
+    def look_rounds(self) -> tuple[int, ...]:
+        """The rounds after which sums of the trial are sent: each the last one of its stays."""
+        users = self.bounders + sum(self.explorers) + np.cumsum(self.trial, dtype=np.int64)
+        return tuple((users * self.world.rounds_per_episode - 1).tolist())
 
     @property
     def bound_round(self) -> int:
@@ -358,6 +379,30 @@ class SumLearner(SlateLearner):
         """
         raise TypeError(f"{type(self).__name__} makes models by solve_platforms alone.")
 
+    def residual(self, own: PlatformState, turn: Turn) -> tuple[Float[AnyArray, "*#users"], Float[AnyArray, "*#users"]]:
+        """Residual of a click's log-engagement, and the clicked item's feature; of learners that can be tested."""
+        raise TypeError(f"{type(self).__name__} has no residuals.")
+
+    def typical_stay(self, model: Float[AnyArray, "*#users parameters"]) -> Float[AnyArray, "*#users"]:
+        """Engagement of a typical stay by the model, of learners that can be tested."""
+        raise TypeError(f"{type(self).__name__} does not know a typical stay.")
+
+    def greedy_values(self, own: PlatformState) -> Float[AnyArray, "*#users values"]:
+        """Value of a click on each candidate now, whatever follows; by default :meth:`values`."""
+        return self.values(own)
+
+    def informs(
+        self, model: Float[Array, " parameters"], clicks: Float[Array, ""], noise: Float[Array, ""]
+    ) -> Bool[AnyArray, ""] | bool:
+        """False if what a model says of items is no more than its own noise; by default true.
+
+        Args:
+            model: The model.
+            clicks: Rounds behind it, at all platforms with feedback.
+            noise: Standard deviation of the noise on each of the sums of all.
+        """
+        return True
+
     def improve(self, own: PlatformState) -> PyTree:
         """State of a platform after a new model, which is ``own.model``: a new ``learnt``; by default as it was."""
         return own.learnt
@@ -380,7 +425,51 @@ class SumLearner(SlateLearner):
         nothing = module_of(values).zeros_like(values[..., 0])
         if values.shape[-1] > own.view.documents.shape[-1]:
             values, nothing = values[..., :-1], values[..., -1]
-        return best_slate(self.world.choice, self.world.appeal(own.view.documents), values, self.world.slate, nothing)
+        slate = best_slate(self.world.choice, self.world.appeal(own.view.documents), values, self.world.slate, nothing)
+        return self.fall_back(own, slate)
+
+    def fall_back(self, own: PlatformState, slate: Int[AnyArray, "*#users slots"]) -> Int[AnyArray, "*#users slots"]:
+        """The slate, or one at random where the trial has decided against the plan."""
+        if not isinstance(slate, np.ndarray):
+            return slate
+        fallen = np.asarray(own.verdict)[..., 0] == trials.FALLEN_BACK
+        if not fallen.any():
+            return slate
+        documents = own.view.documents
+        one = documents.reshape(*slate.shape[:-1], -1)[..., 0]
+        candidates = documents.shape[len(slate.shape) - 1]
+        return np.where(fallen[..., None], trials.random_slate(one, candidates, slate.shape[-1]), slate)
+
+    def arm_at(self, own: PlatformState, stay: Int[AnyArray, "*#users"]) -> Int[np.ndarray, "*#users"]:
+        """The arm by which a stay that begins is served; without a model that says anything, the fallback."""
+        if not self.trial:
+            return np.zeros(np.shape(stay), np.int32)
+        arm = trials.arm_of(stay, np.broadcast_to(own.verdict[..., 0], np.shape(stay)))
+        return np.asarray(np.where(own.model.any(axis=-1), arm, trials.FALLBACK), np.int32)
+
+    def serve(self, own: PlatformState, draws: Float[AnyArray, "*#users 2"] | None) -> Int[np.ndarray, "*#users slots"]:
+        """The slate of a platform that has a model, by the arm of the stay; NumPy alone."""
+        values, arm = self.values(own), np.asarray(own.view.arm)[..., None]
+        if (arm == trials.MYOPIC).any():
+            values = np.where(arm == trials.MYOPIC, self.greedy_values(own), values)
+        slate = np.asarray(self.best(own._replace(verdict=np.zeros_like(own.verdict)), values))
+        if draws is None or not (arm == trials.FALLBACK).any():
+            return slate
+        n = own.view.documents.shape[arm.ndim - 1]
+        return np.where(arm == trials.FALLBACK, trials.random_slate(draws[..., 1], n, slate.shape[-1]), slate)
+
+    def tally_after(self, own: PlatformState, turn: Turn) -> Float[np.ndarray, "*#users tally"]:
+        """The trial's tally of the stay after a round."""
+        residual, item = self.residual(own, turn)
+        told = own.feedback & (turn.item >= 0)
+        engagement = np.where(told, turn.engagement, 0)
+        assert self.fade is not None  # filled in
+        return trials.add_click(own.view.tally, engagement, residual, item, self.fade)
+
+    def trial_part(self, own: PlatformState, tally: Any, whole: Any = 1.0) -> Int[np.ndarray, "*#users numbers"]:
+        """Contribution of a stay to the sums of the trial, in steps."""
+        vector = trials.vector_of(tally, own.view.arm, self.typical_stay(own.model), whole)
+        return np.asarray(clip_stay(vector, np.full(vector.shape[:-1], trials.CLIP, np.float32)))
 
     # -- the same for all --------------------------------------------------------------------------------------------
 
@@ -413,7 +502,7 @@ class SumLearner(SlateLearner):
         return PlatformState(
             number=number,
             feedback=xp.asarray(self.feedback)[number],
-            view=View(full(0), documents, left, full(0), known),
+            view=View(full(0), documents, left, full(0), known, full(0, self._tally_size), full(0, kind=np.int32)),
             slate=full(0, world.slate, kind=np.int32),
             rounds=full(0, kind=np.int32),
             stay=full(0, self.numbers),
@@ -422,19 +511,32 @@ class SumLearner(SlateLearner):
             norms=full(0, BINS if self.bounders else 0, kind=np.int32),
             model=full(0, self.parameters),
             learnt=learnt,
+            tested=full(0, trials.NUMBERS if self.trial else 0, kind=np.int32),
+            verdict=full(0, trials.VERDICT),
         )
+
+    @property
+    def _tally_size(self) -> int:
+        return trials.TALLY if self.trial else 0
 
     @override
     def first_view(self, own, observed, documents):
         xp = module_of(observed)
         left = xp.full(observed.shape, self.world.rounds_per_episode, xp.int32)
         known = _of_each(self.first_known(), observed)
-        return View(observed, self.features_of(documents), left, xp.zeros(observed.shape, xp.float32), known)
+        zeros, arm = xp.zeros((*observed.shape, self._tally_size), xp.float32), xp.zeros(observed.shape, xp.int32)
+        taste = xp.zeros(observed.shape, xp.float32)
+        return View(observed, self.features_of(documents), left, taste, known, zeros, arm)
 
     @override
     def next_view(self, own, turn, observed, documents, over):
         view: View = own.view
-        after = View(observed, self.features_of(documents), view.left - 1, view.taste, self.known_after(own, turn))
+        after = view._replace(
+            observed=observed,
+            documents=self.features_of(documents),
+            left=view.left - 1,
+            known=self.known_after(own, turn),
+        )
         if over is False:
             return after
         fresh = self.first_view(own, observed, documents)
@@ -468,6 +570,12 @@ class SumLearner(SlateLearner):
         norms = own.norms
         if self.bounders:
             norms = norms + xp.where((over & bounding & own.feedback)[..., None], norm_bin(stay, self.clip), 0)
+        if self.trial and self.release_rounds[-1] < np.max(own.rounds) <= self.look_rounds[-1]:
+            own = own._replace(view=own.view._replace(tally=self.tally_after(own, turn)))
+            counts_now = over & own.feedback & (own.rounds > self.release_rounds[-1])
+            if np.any(counts_now):
+                tested = np.where(counts_now[..., None], self.trial_part(own, own.view.tally), 0)
+                own = own._replace(tested=own.tested + tested)
         return own._replace(
             rounds=own.rounds + 1,
             stay=xp.where(over[..., None], xp.float32(0), stay),

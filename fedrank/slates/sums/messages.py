@@ -56,6 +56,36 @@ class StatisticsSummand:
     sums: Array = field(u4["statistics"], "what the learner adds up over all users, a part of a secure sum")
 
 
+@message(kind=8)
+class TrialSums:
+    """Platform with feedback to coordinator: sums over the stays of a trial, once a look.
+
+    Of each stay a vector with its arm, its engagement and its residuals, clipped, rounded towards zero; with noise if
+    the settings say so.
+    """
+
+    sums: Array = field(
+        i4["statistics":11], "counts, engagement and its squares by arm, and residuals, in steps of 1.25 / 2^14"
+    )
+
+
+@message(kind=9)
+class TrialSummand:
+    """Platform with feedback to coordinator, under the masks of a secure sum: as sums of a trial, modulo 2^32."""
+
+    sums: Array = field(u4["statistics":11], "as sums of a trial, a part of a secure sum")
+
+
+@message(kind=10)
+class Verdict:
+    """Coordinator to platforms: the plan's gain in the trial, and what is served now."""
+
+    verdict: Array = field(
+        f4["parameters":7],
+        "decision; gain over the fallback and over myopic slates, each with its half-width; residual tests",
+    )
+
+
 @message(kind=7)
 class NormSummand:
     """Platform with feedback to coordinator, under the masks of a secure sum: as counts of norms, modulo 2^32."""

@@ -144,7 +144,12 @@ class StayRounds(Rounds):
         def each(leaf: Any) -> np.ndarray:
             return np.broadcast_to(leaf[:, None], (len(leaf), users, *leaf.shape[1:]))
 
-        now = map_trees(each, own._replace(sums=np.zeros_like(own.sums), norms=np.zeros_like(own.norms)))
+        now = map_trees(
+            each,
+            own._replace(
+                sums=np.zeros_like(own.sums), norms=np.zeros_like(own.norms), tested=np.zeros_like(own.tested)
+            ),
+        )
         scene = map_trees(lambda leaf: leaf[:, None], scene)
         if users > 1:
             coming = world.first(world.draw(fold_words(keys[:, 1:], numbers[1:, 0] - 1, WORLD)))
@@ -153,18 +158,24 @@ class StayRounds(Rounds):
         earned, shown = [], []
         for number in numbers.T:
             now = now._replace(rounds=np.broadcast_to(number[:, None], now.number.shape).astype(np.int32))
+            draws: Any = None
+            if exploring or learner.trial:
+                draws = uniforms(stream(fold_words(of_parties, number[:, None], parties, 0), 2))
             if exploring:
-                mine = fold_words(of_parties, number[:, None], parties, 0)
-                taste, slate = learner.explore_slate(now, uniforms(stream(mine, 2)))
+                taste, slate = learner.explore_slate(now, draws)
                 now = now._replace(view=now.view._replace(taste=taste), slate=slate)
             else:
-                now = now._replace(slate=learner.best(now, learner.values(now)))
+                arm = learner.arm_at(
+                    now, np.broadcast_to(number[:, None] // world.rounds_per_episode, now.number.shape)
+                )
+                now = now._replace(view=now.view._replace(arm=arm))
+                now = now._replace(slate=learner.serve(now, draws))
             after, turns, over = world.round(scene, now.slate, world.draw(fold_words(keys, number, WORLD)))
             added = learner.add_round(now, turns, np.broadcast_to(over[..., None], now.number.shape))
             if over.all():
                 view = learner.first_view(added, after.observed, after.documents)
             else:
-                view = learner.next_view(now, turns, after.observed, after.documents, over=False)
+                view = learner.next_view(added, turns, after.observed, after.documents, over=False)
             earned.append(turns.engagement)
             shown.append(scene.documents)
             now, scene = added._replace(view=view), after
@@ -177,6 +188,7 @@ class StayRounds(Rounds):
         own = last._replace(
             sums=own.sums + now.sums.sum(axis=1, dtype=np.int32),
             norms=own.norms + now.norms.sum(axis=1, dtype=np.int32),
+            tested=own.tested + now.tested.sum(axis=1, dtype=np.int32),
             learnt=learner.learnt_since(own.learnt, int(numbers[0, 0]), in_order(shown)),
         )
         return map_trees(lambda leaf: leaf[:, -1], scene), own, in_order(earned)

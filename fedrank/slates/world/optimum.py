@@ -389,4 +389,4 @@ class OptimalPolicy(Policy):
             slate = best_slate(world.choice, world.appeal(kaleness), worth, world.slate, to_come[..., -1])
             return (expected_exposure(world, take(kaleness, slate), exposure), left - 1), slate
 
-        return by_turns(one_platform, tuple(scene.user), scene.documents)
+        return by_turns(one_platform, tuple(scene.user)[:2], scene.documents)

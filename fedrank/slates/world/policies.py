@@ -266,6 +266,32 @@ class TopFeature(Policy):
 
 @dataclass_of_arrays
 @dataclass(frozen=True)
+class LateChocolate(Policy):
+    """Most kale until the last rounds of a stay, most chocolate in them: a rule for which nothing is learnt.
+
+    Attributes:
+        world: The world.
+        rounds: The last rounds.
+    """
+
+    world: Satisfaction = field(metadata={"static": True})
+    rounds: int = field(default=7, metadata={"static": True})
+
+    @property
+    @override
+    def name(self) -> str:
+        return "kale-then-choc"
+
+    @override
+    def act(self, memory, scene, key):
+        xp, world = module_of(scene.documents, scene.user.left), self.world
+        sign = xp.where(scene.user.left <= self.rounds * world.platforms, np.float32(1), np.float32(-1))
+        score = sign[..., None, None] * world.chocolate(scene.documents)
+        return largest(score, world.slate) if xp is np else jax.lax.top_k(score, world.slate)[1].astype(jnp.int32)
+
+
+@dataclass_of_arrays
+@dataclass(frozen=True)
 class Myopic(Policy):
     """The slate with the highest expected engagement in this tick, of a policy that knows the world and the user.
 
@@ -427,4 +453,5 @@ BASELINES.register("choc", summary="The n candidates with most chocolate.")(
 BASELINES.register("kale", summary="The n candidates with least chocolate.")(
     lambda world: TopFeature(world, (-1.0,) * world.platforms)
 )
+BASELINES.register("kale-then-choc", summary="Most kale, and in the last seven rounds most chocolate.")(LateChocolate)
 BASELINES.register("myopic", summary="The best slate for this tick, by the true model and the true user.")(Myopic)

@@ -57,6 +57,7 @@ from fedrank.core.registry import Registry
 from fedrank.core.rng import uniform as to_uniform
 from fedrank.core.streams import erf_inv, stream
 from fedrank.slates.world.choice import Multinomial, SlateChoice
+from fedrank.slates.world.departures import Departure
 
 #: Noise on an observed satisfaction is truncated at ± this.
 OBSERVATION_BOUND = 1.0
@@ -78,10 +79,12 @@ class User(NamedTuple):
     Attributes:
         exposure: Net kale exposure.
         left: Ticks until the user leaves.
+        kind: What sets the user apart where users depart from what is believed; uniform in [0, 1).
     """
 
     exposure: Float[Array, "*users"]
     left: Int[Array, "*users"]
+    kind: Float[Array, "*users"] = np.zeros((), np.float32)
 
 
 class Draws(NamedTuple):
@@ -175,6 +178,7 @@ class Satisfaction:
         fresh: Platforms see the satisfaction as it is when the round begins, each with separate noise. If False, what
             each saw right after its own tick, so that those who act early see a stale value, as in FedSlate's code.
         features: d: by how many features platforms know an item, see :meth:`item_features`.
+        departure: How users depart from what platforms believe; None: not at all.
 
     Raises:
         ConfigError: A setting is out of range, the slate is longer than the list of candidates, or the time budget is
@@ -201,6 +205,7 @@ class Satisfaction:
     sensitivities: tuple[float, ...] = ()
     drift: float = 0.0
     features: int = 1
+    departure: Departure | None = None
 
     def __post_init__(self):
         for name in ("candidates", "slate", "platforms", "features"):
@@ -313,7 +318,9 @@ class Satisfaction:
         """A user with all the time left and an exposure uniform in ± ½ / (1 − β); ``uniform`` is in [0, 1)."""
         xp = module_of(uniform)
         exposure = (uniform - 0.5) / (1.0 - self.memory_discount)
-        return User(xp.asarray(exposure, xp.float32), xp.full(xp.shape(uniform), self.time_budget, xp.int32))
+        # The lower half of the bits says nothing that matters of the exposure.
+        kind = xp.asarray(uniform * 4096.0 % 1.0, xp.float32)
+        return User(xp.asarray(exposure, xp.float32), xp.full(xp.shape(uniform), self.time_budget, xp.int32), kind)
 
     def observe(
         self, user: User, noise: Float[Array, "*observations"], platform: Int[AnyArray | int, "..."] | None = None
@@ -352,19 +359,39 @@ class Satisfaction:
         xp = module_of(kaleness, slate, user.exposure)
         shown = take(kaleness, slate)
         size = slate.shape[-1]
-        slot = self.choice.choose(self.appeal(shown), draws.choice)
+        scores, choice, departs = self.appeal(shown), self.choice, self.departure
+        if departs is not None:
+            choice = departs.choice or choice
+            bot = user.kind < departs.bots
+            scores = xp.where(bot[..., None], np.float32(0), scores)
+        slot = choice.choose(scores, draws.choice)
+        if departs is not None:
+            slot = xp.where(self._is_there(departs, user, platform), slot, np.int32(size))
         clicked = slot < size
         place = xp.minimum(slot, size - 1)[..., None]
         chocolate = xp.where(clicked, self.chocolate(take(shown, place)[..., 0]), np.float32(NEUTRAL))
         tau = None if self.even else self.tau(user.left, platform)
         mean, sd = self._log_engagement(chocolate, user.exposure, tau)
+        effect = chocolate - NEUTRAL
+        if departs is not None:
+            third = clicked & (xp.abs(chocolate - NEUTRAL) < departs.third / 2)
+            mean = xp.where(third, self._log_engagement(xp.ones_like(chocolate), user.exposure, tau)[0], mean)
+            effect = xp.where(third, np.float32(-NEUTRAL), effect)
+            effect = xp.where(clicked & (chocolate > 1.0 - departs.spoils), 4.0 * effect, effect)
+            mean = xp.where(bot, np.float32((self.choc_mean + self.kale_mean) / 4), mean)
         engagement = xp.where(clicked, xp.exp(mean + sd * draws.engagement), np.float32(0))
         after = User(
-            self.memory_discount * user.exposure - 2.0 * (chocolate - NEUTRAL) + self.innovation * draws.innovation,
+            self.memory_discount * user.exposure - 2.0 * effect + self.innovation * draws.innovation,
             user.left - 1,
+            user.kind,
         )
         item = xp.where(clicked, take(slate, place)[..., 0], np.int32(-1))
         return after, Turn(slot, item, engagement, self.observe(after, draws.observation, platform))
+
+    def _is_there(self, departs: Departure, user: User, platform: Any) -> Any:
+        """True if the user visits a platform in a tick: the first always."""
+        over = 1.0 - module_of(user.exposure).asarray(user.left, np.float32) / self.time_budget
+        return (platform == 0) | ((user.kind < departs.few) & (over >= departs.late * user.kind))
 
     def draw(self, key: Key[Array, ""] | UInt32[np.ndarray, "*users 2"]) -> RoundDraws:
         """The random numbers of one round, all from one block of random bits.

@@ -64,7 +64,12 @@ def ended(processes):
 def test_two_platforms_a_coordinator_and_their_users_are_killed_and_plan_what_a_simulator_plans(tmp_path):
     stay, rounds, explorers = 5, 40, 4
     world = {"preset": "tension", "candidates": 5, "slate": 2, "time_budget": 2 * stay}
-    settings = {"protocol": "planned-slates", "slates": {"explorers": explorers}, "rounds": rounds, "seed": 4}
+    settings = {
+        "protocol": "planned-slates",
+        "slates": {"explorers": explorers, "evidence": 0.0},
+        "rounds": rounds,
+        "seed": 4,
+    }
     agreed = Terms.of(from_dict({**settings, "world": world, "evaluation": {"every": 10}}))
     config, homes = tmp_path / "run.toml", [tmp_path / "a", tmp_path / "b"]
     config.write_text(to_toml(agreed.config))

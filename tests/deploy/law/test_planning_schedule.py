@@ -32,6 +32,7 @@ SETTINGS = {
     "slates": {
         "feedback": "all",
         "explorers": 4,
+        "evidence": 0.0,
         "releases": 2,
         "hold": 0.5,
         "differ": False,

@@ -25,7 +25,7 @@ SETTINGS = {
     "rounds": ROUNDS,
     "seed": 5,
     "world": {"preset": "tension", "candidates": 4, "slate": 2, "time_budget": 2 * STAY},
-    "slates": {"explorers": EXPLORERS, "hold": 0.5},
+    "slates": {"explorers": EXPLORERS, "hold": 0.5, "evidence": 0.0},
     "evaluation": {"every": 5},
 }
 FOUR = [0.1, 0.9, 0.5, 0.3]
@@ -148,7 +148,11 @@ def test_a_silent_stay_ends_whatever_is_asked_next_and_one_that_begins_again_is_
 
 def test_half_a_stay_counts_as_if_it_had_gone_on(tmp_path):
     """Twice the same two rounds are one whole stay twice as long, where the past is nothing: fade and trace are 0."""
-    given = {**SETTINGS, "slates": {"explorers": 1, "observed": False, "differ": False}, "sharing": {"clip": 1e4}}
+    given = {
+        **SETTINGS,
+        "slates": {"explorers": 1, "observed": False, "differ": False, "evidence": 0.0},
+        "sharing": {"clip": 1e4},
+    }
     agreed = Terms.of(from_dict(given))
     half = platform_in(tmp_path, agreed)
     half.begin("s")
@@ -443,3 +447,61 @@ def test_over_http_a_team_begins_shows_counts_and_ends(tmp_path, agreed):
         for body in (b"[1]", b"{", b'{"now": 1}', b'{"session": "z", "candidates": {}}', b'{"session": 1}', b"{}"):
             answer = client._client.ask("POST", "/v1/slate", body)
             assert answer.status == 400 and answer.json()["expected"], body
+
+
+TRIAL = {
+    **SETTINGS,
+    "rounds": (EXPLORERS + 90) * STAY,
+    "slates": {**SETTINGS["slates"], "trial": 80, "looks": 2, "feedback": "all"},
+}
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_a_trial_of_sessions_is_a_simulators(tmp_path, private):
+    """Arms, sums, noise and verdicts of both looks; a coordinator is asked after each of them."""
+    sharing = {"sharing": {"epsilon": 50.0}, "privacy": {"delta": 1e-5}} if private else {}
+    agreed = Terms.of(from_dict({**TRIAL, **sharing}))
+    holder = {index: platform_in(tmp_path, agreed, index) for index in range(2)}
+    peers, ends = [Direct(holder, index) for index in range(2)], [EXPLORERS + 80, EXPLORERS + 40, EXPLORERS]
+
+    def before(users):
+        if ends and users == ends[-1]:
+            ends.pop()
+            stop, informed = threading.Event(), []
+
+            def told(step):
+                informed.extend([step.platform] * (step.what in ("plan", "verdict")))
+                if ends and len(informed) == 2:  # the next sums are of users who have not come
+                    stop.set()
+
+            with coordinator_in(tmp_path, agreed, peers, stop=stop) as coordinator:
+                coordinator.run(told)
+
+    clients = [Application(holder, index, before=before if not index else None) for index in range(2)]
+    rounds = list(visits(agreed, clients, TRIAL["rounds"] // STAY, seeded=True))
+    state, own, seen = simulated(agreed, TRIAL["rounds"])
+    np.testing.assert_array_equal([one.engagement for one in rounds], seen["world"]["engagement"][:, 0])
+    coordinator = coordinator_in(tmp_path, agreed, peers)
+    np.testing.assert_array_equal(coordinator.state.evidence, state.evidence)
+    for index in range(2):
+        np.testing.assert_array_equal(holder[index]._own.verdict, own.verdict[index])
+    assert coordinator.done and holder[0].state()["trial"]["serves"] in ("plan", "fallback")
+    counts = np.asarray(state.evidence)[4:13].reshape(3, 3)[:, 0] * 4
+    assert counts.sum() == pytest.approx(160, abs=30 if private else 0.1)
+
+
+def test_in_the_fallback_the_slate_is_that_of_the_application(tmp_path):
+    agreed = Terms.of(from_dict(TRIAL))
+    platform = platform_in(tmp_path, agreed, seeded=False)
+    explore(platform, EXPLORERS)
+    platform.answer(LAST, PLAN, question(agreed, PLAN, weights=WEIGHTS))
+    shown = {}
+    for number in range(40):
+        name = f"t {number}"
+        platform.begin(name)
+        shown.setdefault(int(platform._sessions[name].arm), []).append(platform.slate(name, FOUR, present=[2, 3]))
+    assert shown[1] == [[2, 3]] * len(shown[1]) and {tuple(one) for one in shown[0]} != {(2, 3)}
+    assert len(shown[0]) > 8 and len(shown[1]) > 8
+    for bad in ([0], [0, 0], [0, 4], ["a", 1], [True, 2]):
+        with pytest.raises(RefusedError, match="malformed"):
+            platform.slate("t 0", FOUR, present=bad)

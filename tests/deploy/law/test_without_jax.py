@@ -26,7 +26,7 @@ from planning_worlds import Application, Direct, coordinator_in, platform_in, si
 stay, explorers, rounds = 3, 3, 15
 world = {"preset": "tension", "candidates": 4, "slate": 2, "time_budget": 2 * stay}
 settings = {"protocol": "planned-slates", "rounds": rounds, "seed": 5, "world": world}
-agreed = Terms.of(from_dict({**settings, "slates": {"explorers": explorers, "hold": 0.5}}))
+agreed = Terms.of(from_dict({**settings, "slates": {"explorers": explorers, "hold": 0.5, "evidence": 0.0}}))
 folder, models = Path(tempfile.mkdtemp()), []
 platforms = {index: platform_in(folder, agreed, index) for index in range(2)}
 

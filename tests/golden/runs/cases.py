@@ -254,7 +254,8 @@ _SLATES = [
     _run(
         "planned",
         "planned-slates --rounds 40 --seeds 2 --world.candidates 4 --world.slate 2 --world.time-budget 8 "
-        f"--slates.explorers 4 --evaluation.every 20 --evaluation.episodes 3 --quiet --out @ {_SOME}",
+        "--slates.explorers 4 --slates.evidence 0 --evaluation.every 20 --evaluation.episodes 3 "
+        f"--quiet --out @ {_SOME}",
     ),
     _run("slateq", f"slateq --world.time-budget 8 {_PLATFORMS} {_SOME}"),
     _run(

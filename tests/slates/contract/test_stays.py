@@ -14,13 +14,13 @@ from fedrank.slates.sums.stays import StayRounds, plays_stays
 ROUNDS = 15  # twice: a stop in the middle of a stay of four rounds, and one program for both halves
 WORLD = {"candidates": 5, "slate": 2, "time_budget": 8, "preset": "tension"}
 SETTINGS = {
-    "learnt": {"slates": {"explorers": 3}},
+    "learnt": {"slates": {"explorers": 3, "evidence": 0.0}},
     "sent": {
-        "slates": {"explorers": 4, "releases": 2, "feedback": "all", "design": "sent"},
+        "slates": {"explorers": 4, "evidence": 0.0, "releases": 2, "feedback": "all", "design": "sent"},
         "sharing": {"epsilon": 1.0},
     },
     "bounded": {
-        "slates": {"explorers": 3},
+        "slates": {"explorers": 3, "evidence": 0.0},
         "sharing": {"bounders": 1, "epsilon": 2.0},
         "world": {"turns": "shuffled"},
     },

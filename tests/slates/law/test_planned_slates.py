@@ -323,7 +323,8 @@ def test_settings_that_make_no_sense_are_refused():
 @pytest.mark.slow
 def test_a_run_sends_its_sums_once_and_says_what_it_promises(tmp_path):
     settings = {
-        "rounds": 12, "seeds": 2, "world": {"candidates": 4, "slate": 2, "time_budget": 6}, "slates": {"explorers": 2},
+        "rounds": 12, "seeds": 2, "world": {"candidates": 4, "slate": 2, "time_budget": 6},
+        "slates": {"explorers": 2, "evidence": 0.0},
         "sharing": {"epsilon": 1.0}, "evaluation": {"every": 3, "episodes": 3, "baselines": ["random"]},
     }  # fmt: skip
     folder = fedrank.run("planned-slates", folder=tmp_path / "run", **settings).path

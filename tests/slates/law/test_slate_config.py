@@ -67,7 +67,9 @@ def test_a_mode_fills_what_is_left_out_and_nothing_else(protocol):
             assert name in ("memory", "decay", *unknown) or value is None or settings[name] == value
         assert config.resolved() == config
     assert (config.rounds, config.evaluation.every) == (24_400, 1220)
-    assert config.evaluation.baselines == ("random", "choc", "kale", "myopic", "optimum")
+    assert config.evaluation.baselines == (
+        "random", "choc", "kale", "kale-then-choc", "best-fixed", "myopic", "optimum",
+    )  # fmt: skip
 
 
 def test_both_modes_know_the_same_settings_and_all_of_them_are_settings():

@@ -1,5 +1,6 @@
 """A run of planned slates leaves a model that loads from its file, without JAX, and serves as its plan says."""
 
+import dataclasses
 import itertools
 import subprocess
 import sys
@@ -14,7 +15,7 @@ SETTINGS = {
     "rounds": 60,
     "seeds": 1,
     "world": {"candidates": 4, "slate": 2, "time_budget": 12},
-    "slates": {"explorers": 5},
+    "slates": {"explorers": 5, "evidence": 0.0},
     "evaluation": {"episodes": 2, "baselines": ["random"]},
 }
 
@@ -83,3 +84,14 @@ def test_what_is_no_view_is_refused(model, wrong):
 def test_another_platform_is_refused(model):
     with pytest.raises(UnknownNameError):
         model.slate(model.view([0.1, 0.2, 0.3]), platform="C")
+
+
+def test_a_model_whose_trial_failed_shows_slates_at_random(model):
+    """After a verdict against the plan the slate follows no value: each of five candidates is shown by chance."""
+    fallen = {f"verdict {name}": np.array([2, 0, -1, 0, -1, 0, 0], np.float32) for name in model.names}
+    failed = dataclasses.replace(model, learnt={**model.learnt, **fallen})
+    lists = np.random.default_rng(3).random((400, 5))
+    shown = np.concatenate([failed.slate(failed.view(one)) for one in lists])
+    best = np.argsort([failed.score(failed.view(one)) for one in lists], axis=1)
+    by_rank = [np.mean([best[i, r] in shown[2 * i : 2 * i + 2] for i in range(400)]) for r in range(5)]
+    np.testing.assert_allclose(by_rank, 0.4, atol=4 * (0.24 / 400) ** 0.5)

@@ -17,7 +17,7 @@
 
     [[owners]]
     name = "north"
-    key = "…"                       # fedrank search owner card FOLDER
+    key = "…"
     url = "https://north.example.org:8760"     # for the broker alone
 
 ``asker.toml``::
@@ -185,36 +185,56 @@ def read_federation(path: Path) -> FederationFile:
     """
     raw = read_toml(path)
     try:
-        _only(raw, ("name", "broker", "owners", "analyser", "statistics", "ranking"), "")
-        statistics, rows, ranking = raw.get("statistics", {}), raw.get("owners", []), raw.get("ranking", {})
-        if not isinstance(statistics, dict) or not isinstance(ranking, dict) or not isinstance(rows, list):
-            raise ConfigError("statistics and ranking must be tables and owners a list of tables.")
-        _only(ranking, ("cosine",), "ranking.")
-        cosine = _number(ranking.get("cosine", COSINE), "ranking.cosine")
-        terms = RankingTerms(cosine) if "ranking" in raw else None
-        _only(statistics, ("epsilon", "delta", "releases"), "statistics.")
-        owners = []
-        for row in rows:
-            if not isinstance(row, dict):
-                raise ConfigError("owners must be a list of tables: [[owners]].")
-            _only(row, ("name", "key", "url"), "owners.")
-            owners.append(OwnerCard(*(_text(row, name, name == "url") for name in ("name", "key", "url"))))
-        analyser = raw.get("analyser", {})
-        languages = analyser.get("languages", ["english"]) if isinstance(analyser, dict) else None
-        if not isinstance(languages, list) or not all(isinstance(one, str) for one in languages):
-            raise ConfigError('analyser must be a table with languages = ["english", …].')
-        _only(analyser, ("languages",), "analyser.")
-        numbers = {key: _number(value, f"statistics.{key}") for key, value in statistics.items()}
-        return FederationFile(
-            _text(raw, "name", False),
-            tuple(owners),
-            _text(raw, "broker", True),
-            **numbers,
-            ranking=terms,
-            languages=tuple(languages),
-        )
+        return federation_of(raw)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
+
+
+def federation_of(raw: Mapping[str, Any]) -> FederationFile:
+    """The federation that the tables of ``federation.toml`` describe.
+
+    Raises:
+        ConfigError: A key is unknown, missing, or of the wrong type.
+    """
+    _only(raw, ("name", "broker", "owners", "analyser", "statistics", "ranking"), "")
+    statistics, rows, ranking = raw.get("statistics", {}), raw.get("owners", []), raw.get("ranking", {})
+    if not isinstance(statistics, dict) or not isinstance(ranking, dict) or not isinstance(rows, list):
+        raise ConfigError("statistics and ranking must be tables and owners a list of tables.")
+    _only(ranking, ("cosine",), "ranking.")
+    cosine = _number(ranking.get("cosine", COSINE), "ranking.cosine")
+    terms = RankingTerms(cosine) if "ranking" in raw else None
+    _only(statistics, ("epsilon", "delta", "releases"), "statistics.")
+    owners = []
+    for row in rows:
+        if not isinstance(row, dict):
+            raise ConfigError("owners must be a list of tables: [[owners]].")
+        _only(row, ("name", "key", "url"), "owners.")
+        owners.append(OwnerCard(*(_text(row, name, name == "url") for name in ("name", "key", "url"))))
+    analyser = raw.get("analyser", {})
+    languages = analyser.get("languages", ["english"]) if isinstance(analyser, dict) else None
+    if not isinstance(languages, list) or not all(isinstance(one, str) for one in languages):
+        raise ConfigError('analyser must be a table with languages = ["english", …].')
+    _only(analyser, ("languages",), "analyser.")
+    numbers = {key: _number(value, f"statistics.{key}") for key, value in statistics.items()}
+    return FederationFile(
+        _text(raw, "name", False),
+        tuple(owners),
+        _text(raw, "broker", True),
+        **numbers,
+        ranking=terms,
+        languages=tuple(languages),
+    )
+
+
+def federation_text(file: FederationFile) -> str:
+    """The text of ``federation.toml``, which :func:`read_federation` reads."""
+    import tomlkit
+
+    tables: dict[str, Any] = {"name": file.name, "broker": file.broker, "analyser": {"languages": [*file.languages]}}
+    tables["statistics"] = {name: getattr(file, name) for name in ("epsilon", "delta", "releases")}
+    if file.ranking is not None:
+        tables["ranking"] = {"cosine": file.ranking.cosine}
+    return tomlkit.dumps(tables | {"owners": [vars(owner) for owner in file.owners]})
 
 
 @dataclass(frozen=True)
@@ -578,6 +598,8 @@ __all__ = [
     "Fetched",
     "Hit",
     "OwnerCard",
+    "federation_of",
+    "federation_text",
     "read_asker",
     "read_federation",
 ]

@@ -66,6 +66,7 @@ from fedrank.texts.served.owner import (
     LONGEST_WORD,
     MOST_WORDS,
     NAMES,
+    expected_cosines,
 )
 from fedrank.texts.served.query import NO_SNIPPET, Snippet, parse_query, snippet_of
 from fedrank.texts.served.statistics import StatisticsTerms
@@ -532,19 +533,8 @@ def base_and_features(
     best = base.max(initial=0.0)
     base = base / best if best > 0 else base
     known = np.asarray(comparable, np.bool_)
-    numbers[~known, 0] = _expected_cosines(base[known], numbers[known, 0], base[~known])
+    numbers[~known, 0] = expected_cosines(base[known], numbers[known, 0], base[~known])
     return (base + cosine * numbers[:, 0]).astype(np.float32), numbers.astype(np.float32)
-
-
-def _expected_cosines(
-    scores: Float64[np.ndarray, " known"], cosines: Float64[np.ndarray, " known"], at: Float64[np.ndarray, " others"]
-) -> Float64[np.ndarray, " others"]:
-    """The cosines that hits with these scores are expected to have; 0 where none is known."""
-    if not len(cosines):
-        return np.zeros_like(at)
-    spread = np.var(scores)
-    slope = np.mean((scores - scores.mean()) * cosines) / spread if spread > 0 else 0.0
-    return np.clip(cosines.mean() + slope * (at - scores.mean()), -1.0, 1.0)
 
 
 def read_asker(path: Path) -> tuple[str, Mapping[str, str], Mapping[str, Json] | None]:

@@ -42,7 +42,7 @@ from fedrank.deploy.search.federation import FederationFile, federation_text, re
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import from_table, read_toml
 from fedrank.texts.served.analyser import Analyser
-from fedrank.texts.served.encoder import Encoder
+from fedrank.texts.served.encoder import Encoder, load_encoder
 from fedrank.texts.served.engines import Engine
 from fedrank.texts.served.engines.foreign import Columns, Place
 from fedrank.texts.served.engines.tantivy import TantivyEngine
@@ -350,7 +350,7 @@ class OwnerFolder(ServedFolder):
     def encoder(self) -> Encoder | None:
         """The encoder that the settings name; errors as of its class."""
         name = self.settings().encoder
-        return Encoder(name) if name else None
+        return load_encoder(name) if name else None
 
     def engine(self, encoder: Encoder | None = None) -> Engine:
         """The index that the settings name: one in this folder, or an existing one.

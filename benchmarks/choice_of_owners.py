@@ -9,14 +9,15 @@ relevant. Every owner gives 20 hits, BM25 with exact statistics of all; lists ar
 
 Ways to choose owners: `size`; `cori` (Callan et al. 1995) with exact document frequencies and with those of each owner
 alone under Gaussian noise of ε = 1 a document; `redde`, votes of samples of 100 documents each by size (Si & Callan
-2003), which owners do not give; `past`, the places that owners had in the lists of similar past queries; `seen`, votes
-of the titles and pieces of text that came with past answers; `both`, the sum of these two.
+2003), which owners do not give; `past answers`, by which askers choose (:mod:`fedrank.deploy.search.choice`), of all
+queries of other folds and `of 100` of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from scipy import stats
 from scipy.sparse import csr_array
 
 from benchmarks.served_search import HITS, documents_of, ndcg
+from fedrank.deploy.search.choice import PastAnswers
 from fedrank.privacy.calibration import gaussian_sigma
 from fedrank.texts.data.silos import cut
 from fedrank.texts.served.analyser import english
@@ -36,9 +38,9 @@ from fedrank.texts.served.statistics import SENSITIVITY
 
 COLLECTIONS = {"adi": 1, "cisi": 3, "cranfield": 4, "vaswani": 4}
 FOLDS, DEPTH, SAMPLE = 5, 10, 100
-#: Past queries and seen documents that vote.
-NEAREST, VOTES = 20, 50
-WAYS = ("random", "size", "cori", "cori, ε = 1", "redde", "past", "seen", "both")
+#: Documents of samples that vote.
+VOTES = 50
+WAYS = ("random", "size", "cori", "cori, ε = 1", "redde", "of 100", "past answers")
 
 
 class World:
@@ -80,12 +82,20 @@ class World:
         vectors = encoder.encode([text_of(one.title, one.body) for one in self.documents])
         self.cosines = encoder.encode([query.words for query in self.queries]) @ vectors.T
         self.analyser, self.cut_words = analyser, cut_words
+        self._pieces: dict[tuple[int, int], list[str]] = {}
 
     def _matrix(self, texts: list[list[str]]) -> csr_array:
         """Counts of known words."""
         rows = [number for number, words in enumerate(texts) for word in words if word in self.vocabulary]
         columns = [self.vocabulary[word] for words in texts for word in words if word in self.vocabulary]
         return csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(texts), len(self.vocabulary)))
+
+    def piece(self, query: int, place: int) -> list[str]:
+        """Words of the piece of a document that is shown for a query."""
+        if (query, place) not in self._pieces:
+            found = find_snippet(self.documents[place].body[:1000], self.asked[query], self.analyser)
+            self._pieces[query, place] = self.analyser.cut(found.text)
+        return self._pieces[query, place]
 
     def owners(self, seed: int) -> np.ndarray:
         """The owner of each document."""
@@ -161,38 +171,23 @@ def run(world: World, seed: int) -> dict[str, Any]:
         best = sample[np.argsort(-scores)[:VOTES]]
         np.add.at(redde[query], owner[best], (sizes / held)[owner[best]] * (world.scores[query, best] > 0))
     beliefs["redde"] = redde
-    gains = np.zeros((count, owners))
-    for query in range(count):
-        np.add.at(gains[query], owner[full[query]], 1 / np.log2(np.arange(len(full[query])) + 2))
-    weighted = words * world.idf[None, :]
-    norm = np.sqrt(np.asarray((weighted * weighted).sum(axis=1)).ravel())
-    similar = (weighted @ weighted.T).toarray() / np.maximum(np.outer(norm, norm), 1e-9)
     fold = rng.permutation(count) % FOLDS
-    past, seen = np.zeros((count, owners)), np.zeros((count, owners))
+    beliefs["past answers"], beliefs["of 100"] = np.zeros((count, owners)), np.zeros((count, owners))
+    names = [str(one) for one in range(owners)]
     for number in range(FOLDS):
         before, now = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        pieces = dict[int, set[str]]()
-        for query in before:
-            for one in given[query]:
-                for place in one[:DEPTH]:
-                    document, held_words = world.documents[place], pieces.setdefault(int(place), set())
-                    if not held_words:
-                        held_words.update(world.cut_words[place].title)
-                    piece = find_snippet(document.body[:2000], world.asked[query], world.analyser)
-                    held_words.update(world.analyser.cut(piece.text))
-        places = np.array([*pieces])
-        known = world._matrix([[*one] for one in pieces.values()])
-        scale = 1 / np.sqrt(np.maximum(np.asarray(known.sum(axis=1)).ravel(), 4.0))
-        votes = (weighted[now] @ known.T).toarray() * scale[None, :]
-        for row, query in enumerate(now):
-            near = before[np.argsort(-similar[query, before])[:NEAREST]]
-            past[query] = similar[query, near] @ gains[near]
-            best = np.argsort(-votes[row])[:VOTES]
-            share = votes[row, best] / max(votes[row].max(), 1e-9)
-            np.add.at(seen[query], owner[places[best]], share**4)
-    beliefs |= {"past": past, "seen": seen}
-    share = [one / np.maximum(one.sum(axis=1, keepdims=True), 1e-9) for one in (past, seen)]
-    beliefs["both"] = share[0] + share[1]
+        for way, queries in (("past answers", before), ("of 100", before[:100])):
+            past = PastAnswers()
+            for query in queries:
+                pieces = [
+                    (names[owner[place]], str(place), {*world.cut_words[place].title, *world.piece(query, int(place))})
+                    for one in given[query]
+                    for place in one[:DEPTH]
+                ]
+                past.record(world.asked[query], [names[owner[place]] for place in full[query]], pieces)
+            for query in now:
+                shares = past.shares(world.asked[query], names)
+                beliefs[way][query] = [shares[name] for name in names]
     found: dict[str, Any] = {"everybody": everybody.tolist(), "sizes": sizes.tolist()}
     for way in WAYS:
         order = np.argsort(-(beliefs[way] + 1e-9 * sizes), axis=1, kind="stable")
@@ -208,22 +203,30 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=[*range(300, 308)])
     chosen = parser.parse_args()
-    world = World()
-    cells = [run(world, seed) for seed in chosen.seeds]
+    world, cells = World(), []
+    for seed in chosen.seeds:
+        cells.append(run(world, seed))
+        print(f"seed {seed}: {time.process_time():.0f} s", flush=True)
+    table = table_of(cells)
+    if chosen.out:
+        chosen.out.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def table_of(cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """Differences to asking everybody, after the mean over seeds, with 95 % intervals over queries; printed too."""
     everybody = np.mean([cell["everybody"] for cell in cells], axis=0)
     sizes = np.sort([cell["sizes"] for cell in cells], axis=1).mean(axis=0).round().astype(int).tolist()
-    table: dict[str, Any] = {"seeds": chosen.seeds, "queries": len(everybody), "everybody": everybody.mean()}
+    table: dict[str, Any] = {"seeds": len(cells), "queries": len(everybody), "everybody": float(everybody.mean())}
     print(f"{len(everybody)} queries, sizes {sizes}, everybody {everybody.mean():.3f}")
     for way in WAYS:
         rows = []
         for most in range(1, 7):
             loss = np.mean([cell[way][most - 1] for cell in cells], axis=0) - everybody
             half = stats.t.ppf(0.975, len(loss) - 1) * loss.std(ddof=1) / np.sqrt(len(loss))
-            rows.append({"asked": most, "difference": loss.mean(), "half_width": half})
+            rows.append({"asked": most, "difference": float(loss.mean()), "half_width": float(half)})
         table[way] = rows
         print(f"{way:12}", *(f"{row['difference']:+.3f} ± {row['half_width']:.3f}" for row in rows), flush=True)
-    if chosen.out:
-        chosen.out.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return table
 
 
 if __name__ == "__main__":

@@ -33,10 +33,13 @@ class Who:
 
     def reached(self, reach: Reach) -> Federation:
         """The federation as this asker reaches it; errors as of its class."""
+        from fedrank.deploy.search.choice import PastAnswers
         from fedrank.deploy.search.federation import Federation
 
-        file, asker = (self.federation, self.asker) if self.owner is None else OwnerFolder(self.owner).asker()
-        return Federation(file, asker, **vars(reach))
+        if self.owner is None:
+            return Federation(self.federation, self.asker, **vars(reach))
+        file, asker = OwnerFolder(self.owner).asker()
+        return Federation(file, asker, past=PastAnswers(self.owner / "past.json"), **vars(reach))
 
 
 Asking = Annotated[Who, Parameter(name="*")]
@@ -52,6 +55,7 @@ def ask(
     who: Asking = Who(),
     k: int = 10,
     open: int = 0,
+    everybody: Switch = False,
     reach: Reached = Reach(),
     as_json: AsJson = False,
 ) -> None:
@@ -63,12 +67,13 @@ def ask(
         who: The federation, and who asks it.
         k: Most documents.
         open: Also print the document at this place, 1 being the best.
+        everybody: Ask all owners, also those of whom past answers let expect nothing.
         reach: How the broker is reached.
     """
     if not query:
         raise ConfigError("say what to search for: fedrank search ask words of a query")
     asked = who.reached(reach)
-    answer = asked.search(" ".join(query), k)
+    answer = asked.search(" ".join(query), k, everybody=everybody)
     if not 0 <= open <= len(answer.hits):
         raise ConfigError(f"there is no hit {open}; {len(answer.hits)} were found.")
     document = asked.fetch(answer.hits[open - 1]) if open else None
@@ -88,6 +93,8 @@ def ask(
         print(answer.note or "Nothing was found.")
     for owner, why in answer.missing.items():
         print(f"fedrank: {owner} is missing: {printable(why)}", file=sys.stderr)
+    if answer.not_asked:
+        print(f"fedrank: not asked (--everybody does): {', '.join(answer.not_asked)}", file=sys.stderr)
     if answer.own_statistics:
         print(
             f"fedrank: scores of {', '.join(answer.own_statistics)} do not compare with the others' without the "

@@ -40,6 +40,7 @@ import math
 import os
 import re
 import statistics
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -54,6 +55,7 @@ from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json
 from fedrank.deploy.http.client import HttpClient
+from fedrank.deploy.search.choice import PastAnswers
 from fedrank.engine.settings import read_toml
 from fedrank.texts.data.features import K1
 from fedrank.texts.served.analyser import Analyser
@@ -86,6 +88,8 @@ _NO_WORDS = "These are words that nearly every text has, and are not searched; a
 _NOTHING = "Add a word to search for: phrases, exclusions and filters choose among what words find."
 #: Hits that each owner is asked for at least where not the scores alone put them in order.
 _RERANKED = 20
+#: First hits of a list by whose owners later ones are chosen.
+_LED = 10
 
 
 @dataclass(frozen=True)
@@ -269,6 +273,7 @@ class Answer:
         own_statistics: Owners whose scores do not compare with the others', as they lack the federation's statistics.
         left_out_cosines: Owners whose cosines are none that an encoder gives, and were not used.
         note: Why the query finds nothing anywhere; empty where owners were asked.
+        not_asked: Owners that the query was not shown, as past answers let expect nothing of them.
     """
 
     hits: tuple[Hit, ...]
@@ -276,6 +281,7 @@ class Answer:
     own_statistics: tuple[str, ...] = ()
     left_out_cosines: tuple[str, ...] = ()
     note: str = ""
+    not_asked: tuple[str, ...] = ()
 
 
 class Fetched(NamedTuple):
@@ -303,6 +309,7 @@ class Federation:
         ca: File with the certificates to trust in place of the system's.
         allow_http: Plain http to another machine, where the network itself is protected.
         timeout: Longest silence of the broker, in seconds.
+        past: Past answers, by which the owners to ask are chosen where no person is named; None: all are asked.
 
     Raises:
         ConfigError: A file cannot be used, or there is no way to the owners.
@@ -317,7 +324,9 @@ class Federation:
         ca: str | os.PathLike[str] | None = None,
         allow_http: bool = False,
         timeout: float = 20.0,
+        past: PastAnswers | None = None,
     ):
+        self._past, self._lock = past, threading.Lock()
         self.file = federation if isinstance(federation, FederationFile) else read_federation(Path(federation))
         self._analyser = Analyser(self.file.languages)
         self.asker, self._tokens, self._person = (*asker, None) if isinstance(asker, tuple) else read_asker(Path(asker))
@@ -326,7 +335,9 @@ class Federation:
             raise ConfigError('the federation names no broker; put broker = "https://…" into its file.')
         self._broker = HttpClient(self.file.broker, ca=ca, allow_http=allow_http, timeout=timeout)
 
-    def search(self, query: str, k: int = 10, person: Mapping[str, Json] | None = None) -> Answer:
+    def search(
+        self, query: str, k: int = 10, person: Mapping[str, Json] | None = None, everybody: bool = False
+    ) -> Answer:
         """The best documents of all owners for a query.
 
         Args:
@@ -334,6 +345,7 @@ class Federation:
                 :mod:`fedrank.texts.served.query`.
             k: Most hits.
             person: Who asks, in place of the person of the class.
+            everybody: Ask all owners, whatever past answers say.
 
         Raises:
             ConfigError: The query has too many or too long words, or k is out of range.
@@ -353,7 +365,14 @@ class Federation:
         question |= {"analyser": self._analyser.fingerprint, "snippets": k, "conditions": conditions.as_json()}
         if ranked:
             question |= {"features": True, "query": query[:LONGEST_QUERY]}
-        answers, missing = self._ask({owner.name: question for owner in self.file.owners}, person)
+        names = [owner.name for owner in self.file.owners]
+        # What one person may read must not decide what another is given, so people of a company ask all.
+        past = None if person or self._person else self._past
+        asked = names
+        if past is not None and not everybody:
+            with self._lock:
+                asked = past.choose(words, names)
+        answers, missing = self._ask(dict.fromkeys(asked, question), person)
         hits, alone, encoders = list[Hit](), list[str](), dict[str, str]()
         for owner, body in ((one.name, answers[one.name]) for one in self.file.owners if one.name in answers):
             try:
@@ -368,14 +387,23 @@ class Federation:
                 missing[owner] = str(error)
             except (KeyError, TypeError, ValueError, IndexError, OverflowError):
                 missing[owner] = "its answer makes no sense"
-        if not answers or len(missing) == len(self.file.owners):
+        if not answers or len(missing) == len(asked):
             raise RunError("no owner answered: " + "; ".join(f"{owner}: {why}" for owner, why in missing.items()))
         hits.sort(key=lambda hit: -hit.score)
         lying = _lying_encoders(hits)
         if ranked and hits and all(hit.features is not None for hit in hits):
             hits = self._order(hits, {**encoders, **dict.fromkeys(lying, "")})
+        if past is not None and len(asked) == len(names) and not conditions:
+            pieces = [(hit.owner, hit.title or hit.snippet.text, self._cut_shown(hit)) for hit in hits]
+            with self._lock:
+                past.record(words, [hit.owner for hit in hits[:_LED]], [piece for piece in pieces if piece[2]])
         alone = alone if len(self.file.owners) > 1 else []
-        return Answer(tuple(hits[:k]), missing, tuple(alone), tuple(sorted(lying)))
+        left = tuple(name for name in names if name not in asked)
+        return Answer(tuple(hits[:k]), missing, tuple(alone), tuple(sorted(lying)), not_asked=left)
+
+    def _cut_shown(self, hit: Hit) -> set[str]:
+        """Words of what is shown of a document."""
+        return {*self._analyser.cut(f"{hit.title} {hit.snippet.text}")}
 
     def _words(self, query: str) -> list[str]:
         """The words of a query that owners take."""

@@ -14,6 +14,7 @@
     owner.url           address of the owner while it is served
     owner.certificate   path of its certificate while it is served with TLS, which the owner's own commands trust
     federation.toml     the federation that it has joined, once its people have compared the words
+    past.json           secret: past answers to questions in its name, by which owners to ask are chosen
 """
 
 from __future__ import annotations

@@ -299,6 +299,20 @@ def portal(
 
 
 @app.command
+def mcp(*, who: Asking = Who(), questions: int = 100, reach: Reached = Reach()) -> None:
+    """Let an assistant search, as tools of an MCP server on standard input and output.
+
+    Args:
+        who: The federation, and who asks it.
+        questions: Searches and opened documents until it stops.
+        reach: How the broker is reached.
+    """
+    from fedrank.deploy.search.assistants import make_server
+
+    make_server(who.reached(reach), questions).run("stdio")
+
+
+@app.command
 def person(key: Path, name: str | None = None, /, *, company: str = "", groups: Names = (), days: int = 90) -> None:
     """Say, as a company, who one of its people is: the table [person] of asker.toml.
 

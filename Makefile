@@ -142,9 +142,9 @@ $(VENV)/.stamp-serve: pyproject.toml | $(BIN)/python
 	@$(PIP) --no-compile -e '.[serve]'
 	@touch $@ $(VENV)/.stamp-demo
 
-$(VENV)/.stamp-dev: pyproject.toml zoo/pyproject.toml | $(BIN)/python
+$(VENV)/.stamp-dev: pyproject.toml zoo/pyproject.toml flower/pyproject.toml | $(BIN)/python
 	@echo "installing fedrank and its test tools into $(VENV) (minutes, the first time)"
-	@$(PIP) -e '.[dev]' -e ./zoo
+	@$(PIP) -e '.[dev]' -e ./zoo -e ./flower
 	@touch $@ $(VENV)/.stamp-demo $(VENV)/.stamp-serve
 
 # What the extra torch names, and what that needs: read from the file that declares it.
@@ -156,5 +156,5 @@ $(TORCH)/.stamp: pyproject.toml | $(BIN)/python
 
 $(VENV)/.stamp-docs: pyproject.toml | $(BIN)/python
 	@echo "installing fedrank and its documentation tools into $(VENV) (minutes, the first time)"
-	@$(PIP) -e '.[docs]'
+	@$(PIP) -e '.[docs]' -e ./flower
 	@touch $@ $(VENV)/.stamp-demo

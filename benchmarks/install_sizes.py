@@ -19,7 +19,7 @@ from pathlib import Path
 #: Distributions that hold code of another one, in its row of the table.
 WITH = {"llvmlite": "numba", "arro3-core": "arro3-io"}
 #: Extras that are measured where none are named.
-EXTRAS = ("jax", "sklearn", "png", "texts", "search", "serve", "flower", "lambdamart")
+EXTRAS = ("jax", "sklearn", "png", "texts", "search", "serve", "lambdamart")
 #: Distributions below this many megabytes share a row.
 SMALL = 10
 

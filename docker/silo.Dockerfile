@@ -9,11 +9,12 @@ WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
 COPY fedrank fedrank
 COPY reproductions reproductions
-RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+COPY flower flower
+RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . ./flower
 
 FROM python:3.13-slim
 COPY --from=build /wheels /wheels
-RUN python -m pip install --no-cache-dir "$(ls /wheels/*.whl)[flower,tables]" \
+RUN python -m pip install --no-cache-dir "$(ls /wheels/fedrank-*.whl)[tables]" /wheels/fedrank_flower-*.whl \
  && useradd --create-home --uid 1000 fedrank \
  && install --directory --owner fedrank --mode 700 /silo
 USER 1000:1000

@@ -45,9 +45,10 @@ def _checked_modules() -> list[str]:
 
     A package's own file holds a docstring; naming it would take in everything below it.
     """
-    zoo = ROOT / "zoo"
+    zoo, flower = ROOT / "zoo", ROOT / "flower"
     names = [path.relative_to(ROOT).with_suffix("").parts for path in sorted((ROOT / "fedrank").rglob("*.py"))]
     names += [path.relative_to(zoo).with_suffix("").parts for path in sorted(zoo.glob("*/*/*.py"))]
+    names += [path.relative_to(flower).with_suffix("").parts for path in sorted(flower.glob("*/*.py"))]
     names += [("fedrank_zoo", "value_attacks"), ("fedrank_zoo", "weight_attacks")]
     return [".".join(name) for name in names if name[-1] != "__init__"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 import fedrank
-from fedrank.deploy.flower.rounds import LocalNetwork
-from fedrank.deploy.flower.server_app import serve
+from fedrank_flower.rounds import LocalNetwork
+from fedrank_flower.server_app import serve
 
 folder = Path(tempfile.mkdtemp())
 table = {"protocol": "foltr-es", "clients": 20, "num-server-rounds": 5, "checkpoint-dir": str(folder)}

@@ -16,6 +16,7 @@ def learn_from_log(
     /,
     *,
     out: Path | None = None,
+    page: Path | None = None,
     features: Path | None = None,
     ranker: Literal["linear", "mlp"] = "linear",
     position_bias: Literal["estimate", "given", "none"] = "estimate",
@@ -36,6 +37,7 @@ def learn_from_log(
     Args:
         log: The file or the folder.
         out: Write the ranker to this file, such as ranker.safetensors; fedrank export makes other forms of it.
+        page: Also write a page with a figure there, such as ranker.html.
         features: Table of features beside the log, with columns query (or session) and document.
         ranker: Ranker to learn.
         position_bias: estimate: from results that stood at several positions; given: the column of propensities; none:
@@ -49,6 +51,7 @@ def learn_from_log(
         seed: Of the draw of held-out queries.
     """
     from fedrank.ranking.logs.learn import learn_from_log as learn
+    from fedrank.ranking.report import click_log as report
 
     found = learn(
         log, ranker=ranker, position_bias=position_bias, normalise=normalise, measure=measure, held_out=held_out,
@@ -56,14 +59,9 @@ def learn_from_log(
     )  # fmt: skip
     if out is not None:
         found.model.save(out)
-    mine = found.row(found.chosen)
-    half = (mine.gain.high - mine.gain.low) / 2
-    said = {
-        "better": "is better than the logged ranking",
-        "worse": "is worse than the logged ranking",
-        "not told apart": f"cannot be told apart from the logged one: a difference above {half:.4f} would have been",
-    }.get(mine.verdict, "cannot be judged by this log")
-    sentence = f"The ranker learnt ({found.chosen}) {said}."
+    sentence = str(report.log_opening(found).sentence)
+    if page is not None:
+        report.write_page(found, page, log.name)
     if as_json:
         print_json({"sentence": sentence, **found.as_json()})
         return
@@ -86,8 +84,8 @@ def learn_from_log(
         *(f"Left out: {count:,} {why}." for why, count in found.left_out.items()),
         *(f"Warning: {warning}" for warning in found.warnings),
     )
-    if out is not None:
-        say(f"wrote {out}: fedrank export {out} model.json --to elasticsearch-ltr")
+    written = () if out is None else (f"wrote {out}: fedrank export {out} model.json --to elasticsearch-ltr",)
+    say(*written, page=page)
 
 
 def _with_half(estimate: Any, sign: str = "") -> str:

@@ -32,7 +32,7 @@ def compare(
     save_model: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find the silos whose models help: from all rows, one division, and all that a sceptic tries first.
+    """Find the silos whose models help: from all rows and one division, beside simple baselines.
 
     Args:
         data: A CSV or parquet file with a column for the silo; or the name of a set (fedrank data list). With

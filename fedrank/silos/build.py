@@ -173,7 +173,7 @@ def _noise_notes(config: SiloRun) -> tuple[str, ...]:
         return ()
     return (
         f"What crosses has noise: ε = {privacy.epsilon:g} of a record. Networks that train alone have none, as they "
-        "stay where they are, nor have the models that one tries first. A simulation takes columns and levels "
+        "stay where they are, nor have the simple baselines. A simulation takes columns and levels "
         "from the rows of all silos; where each silo has its own table they are agreed on before.",
     )
 

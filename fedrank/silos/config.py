@@ -150,7 +150,7 @@ class SilosEvaluation(Evaluation):
     )
     sceptic: bool = setting(
         True,
-        "Also try what one tries first: logistic regression, boosted trees, one average.",
+        "Also fit simple baselines: logistic regression, boosted trees, one average.",
     )
 
 

@@ -7,7 +7,7 @@ Beside the files of every run (:mod:`fedrank.engine.run_folder`; ``interactions`
     crossed.parquet  long form: seed, target, round, exchange, requests, replies
     evidence.json    who helped whom, of each target (see :mod:`fedrank.silos.evidence`)
     first_look.json  who helps and who harms, from one division, of each target (where ``silos.first_look``)
-    sceptic.json     what one tries first, on the same rows (see :mod:`fedrank.silos.evidence`)
+    sceptic.json     simple baselines, on the same rows (see :mod:`fedrank.silos.evidence`)
 """
 
 from __future__ import annotations
@@ -329,7 +329,7 @@ class SiloRunner(Runner):
         known = run_baselines(e, self.config.evaluation.baselines) if self.baselines is None else self.baselines
         final = self.performances(states, own)
         if self.config.evaluation.sceptic:
-            self.listener.stage("Trying what one tries first")
+            self.listener.stage("Fitting simple baselines")
             self.home.json("sceptic.json", with_differences(e, final, sceptics_rows(e)))
         report = evidence(e, self.arms[0], self.probe) if e.personalises_one else {}
         for target, differences in against(e, final, known).items():

@@ -9,12 +9,12 @@ import numpy as np
 
 from fedrank.core.messages import Array, field, message, u4
 from fedrank.core.protocol import Exchange, Protocol
-from fedrank.deploy.flower import settings as flat
-from fedrank.deploy.flower.answers import Memory, answer_for, answer_of
-from fedrank.deploy.flower.messages import Question
-from fedrank.deploy.flower.rounds import Came, Log, Network
 from fedrank.engine.deployment import Block, NodeSettings
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
+from fedrank_flower import settings as flat
+from fedrank_flower.answers import Memory, answer_for, answer_of
+from fedrank_flower.messages import Question
+from fedrank_flower.rounds import Came, Log, Network
 
 CLIENTS = 7
 

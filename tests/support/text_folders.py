@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 
-from fedrank.deploy.flower import settings as flat
-from fedrank.deploy.flower.answers import answer_for
 from fedrank.engine.deployment import NodeSettings
 from fedrank.texts.build import build_texts
+from fedrank_flower import settings as flat
+from fedrank_flower.answers import answer_for
 
 SILOS, ROUNDS = 4, 2
 DOCUMENTS, QUERIES, GRADES = 6, 5, 3

@@ -117,7 +117,7 @@ class Silos:
         plays: Columns as :data:`COLUMNS`; None for a protocol without arms, or before the run wrote it.
         findings: By target; empty for a protocol without arms, or before the run wrote it.
         evidence: ``evidence.json`` as it is, for machines.
-        sceptic: What one tries first, by target: ``rows``, ``best`` and ``ways``; empty where the run has it not.
+        sceptic: Simple baselines, by target: ``rows``, ``best`` and ``ways``; empty where the run has it not.
         looks: ``first_look.json``: verdicts from one division, by target; empty where the run has it not.
     """
 

@@ -101,7 +101,7 @@ def _results(run: Run, target: str, reached: Measured, found: Sequence[Compariso
         lead = replace(value, other=_REFIT if refit else _AVERAGED, difference=_turn(difference_of(best)))
         sentence = say("Use ", tried, " instead: ", on, f" it reaches a test {measure} of ", its, ", ", lead)
         return sentence + say(", which reaches ", reached, ": ", beside, ".")
-    first = say("The best of what one tries first ", on, ", ", tried, ", reaches ", its)
+    first = say("The best simple baseline ", on, ", ", tried, ", reaches ", its)
     first += say(": the model of this run is ", value, ".")
     if refit:  # what has the same rows comes first
         return ours + say(". ") + first + say(" It is ", beside, ".")
@@ -109,13 +109,13 @@ def _results(run: Run, target: str, reached: Measured, found: Sequence[Compariso
 
 
 def _best_tried(run: Run, target: str) -> Mapping[str, Any] | None:
-    """The best of what one tries first, as ``sceptic.json`` has it; None where the run has none."""
+    """The best simple baseline, as ``sceptic.json`` has it; None where the run has none."""
     about = _silos(run).sceptic.get(target)
     return about["ways"][about["best"]] if about and about.get("best") else None
 
 
 def _against_tried(run: Run, target: str) -> Comparison:
-    """Comparison of the run's model with the best of what one tries first."""
+    """Comparison of the run's model with the best simple baseline."""
     best = _best_tried(run, target)
     assert best is not None
     return _compare(difference_of(best), "it", measured_by(run))

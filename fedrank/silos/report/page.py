@@ -138,7 +138,7 @@ def _first_look(run: Run) -> Section | None:
 
 def _sceptic(run: Run) -> Section | None:
     found = [table for target in _silos(run).targets if (table := silo_tables.sceptic_table(run, target)) is not None]
-    return Section("sceptic", "What one tries first", tuple(found)) if found else None
+    return Section("sceptic", "Simple baselines", tuple(found)) if found else None
 
 
 def _helps(run: Run, drawn: Mapping[str, Chart]) -> Section:

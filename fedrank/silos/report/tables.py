@@ -143,7 +143,7 @@ def sceptic_table(run: Run, target: str) -> Table | None:
         f"On {about['rows']:,.0f} rows of {target}, those that train and those that validate; the other silos’ "
         "training rows. Recommended: chosen inside these rows, see fedrank silos compare.",
     )
-    return Table(f"What one tries first for {target}", columns, tuple(rows), notes)
+    return Table(f"Simple baselines for {target}", columns, tuple(rows), notes)
 
 
 def look_table(run: Run, target: str) -> Table | None:

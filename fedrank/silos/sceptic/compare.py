@@ -43,7 +43,7 @@ _NESTED = Way(
 )
 #: Weight from which a silo is named as one that the model is shrunk to; slope of calibration below which is a warning.
 _PARTNER, _SLOPE = 0.5, 0.8
-#: Probability with which the best of what one tries first is above what is recommended by luck alone.
+#: Probability with which the best simple baseline is above what is recommended by luck alone.
 _CHANCE = 0.05
 
 
@@ -90,7 +90,7 @@ class Answer:
         told: The message of each silo, the target's among them.
         rows: What is recommended, chosen anew inside the training rows of each fold; then every way.
         recommended: The way to use: what is recommended by all rows.
-        rival: The best of what a sceptic tries first, by these same rows: an estimate that flatters it.
+        rival: The best simple baseline by these same rows: an estimate that flatters it.
         verdicts: Who helps and who harms.
         probes: What probes say.
         chosen: The models, of all of the target's rows.
@@ -164,7 +164,7 @@ class Answer:
 
     def headline(self) -> Sentence:
         """Sentence on the model to use, beside the best simple baseline."""
-        first = f"what was best afterwards of all that one tries first ({WAYS[self.rival].title})"
+        first = f"the best simple baseline, {WAYS[self.rival].title}"
         sure = say("it is ", compare_aucs(self.gain, first))
         if not np.isfinite(self.gain.error):
             sure = say("no interval can be given: there are too few rows of one label")

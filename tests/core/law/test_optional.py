@@ -61,7 +61,7 @@ def test_every_module_is_imported_without_extras_or_says_which_it_needs(tmp_path
 def test_the_extras_that_errors_name_are_there_and_on_the_page():
     asked = re.compile(r"(?:MissingExtraError\(\s*[^,]+,|require\(|OptionalModule\(\s*[^,]+,)\s*\"([\w-]+)\"")
     named = {name for path in (ROOT / "fedrank").rglob("*.py") for name in asked.findall(path.read_text("utf-8"))}
-    assert {"jax", "sklearn", "png", "texts", "serve", "flower"} <= named <= set(EXTRAS)
+    assert {"jax", "sklearn", "png", "texts", "serve"} <= named <= set(EXTRAS)
     page = (ROOT / "docs" / "how-to" / "install.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `([\w-]+)` \|", page, flags=re.MULTILINE)) == set(EXTRAS) - {"dev", "docs", "tests"}
 

@@ -19,14 +19,14 @@ from hubs import trial_settings
 
 from fedrank.core.ledger import Ledger
 from fedrank.core.rng import party_key
-from fedrank.deploy.flower.server_app import serve
-from fedrank.deploy.flower.settings import read_run
 from fedrank.deploy.hub.audit import replay_log
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.engine.run import build
 from fedrank.engine.run_folder import RunFolder
 from fedrank.ranking.clicks.cascade import decision_tables
 from fedrank.ranking.sessions.devices import draw_queries
+from fedrank_flower.server_app import serve
+from fedrank_flower.settings import read_run
 
 DEVICES, ROUNDS, B = 4, 3, 4
 TESTS = Path(__file__).resolve().parents[2] / "support"

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.minutes
 @pytest.fixture
 def federation(tmp_path):
     """Runs the app: settings -> what it printed."""
-    pytest.importorskip("flwr", reason="needs flwr: pip install 'fedrank[flower]'")
+    pytest.importorskip("flwr", reason="needs flwr: pip install -e ./flower")
     tables = [
         f'partition-id={i} num-partitions={NODES} chance="seed" state-dir="{tmp_path}/node{i}"' for i in range(NODES)
     ]

@@ -9,10 +9,10 @@ from flower_links import linked
 from safetensors.numpy import load_file
 
 from fedrank.core.ledger import Ledger
-from fedrank.deploy.flower.settings import read_run
 from fedrank.engine.native import NativeSimulator
 from fedrank.silos.build import build_silos
 from fedrank.silos.first_look import first_looks
+from fedrank_flower.settings import read_run
 
 SILOS, ROUNDS = 4, 2
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.minutes
 
 
 def test_four_silos_learn_what_a_simulator_learns_and_only_who_is_asked_is_sent_a_model(tmp_path):
-    pytest.importorskip("flwr", reason="needs flwr: pip install 'fedrank[flower]'")
+    pytest.importorskip("flwr", reason="needs flwr: pip install -e ./flower")
     kept = tmp_path / "kept"
     values = {
         "protocol": "bandit-fedavg",

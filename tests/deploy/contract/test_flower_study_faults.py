@@ -32,7 +32,7 @@ class Silos:
     """Files of three silos in a folder, with keys, a codebook, and the result of an undisturbed study."""
 
     def __init__(self, folder, *questions):
-        pytest.importorskip("flwr", reason="needs flwr: pip install 'fedrank[flower]'")
+        pytest.importorskip("flwr", reason="needs flwr: pip install -e ./flower")
         parts = {silo: rows(100, k) for k, silo in enumerate(SILOS)}
         keys = {silo: make_key(folder / f"node-{silo}" / KEY) for silo in SILOS}
         self.folder, self.book = folder, codebook(*questions, keys={silo: key.public for silo, key in keys.items()})

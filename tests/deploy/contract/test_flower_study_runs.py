@@ -18,7 +18,7 @@ QUESTIONS = (
 
 
 def test_three_silos_get_what_one_table_would_give(tmp_path):
-    pytest.importorskip("flwr", reason="needs flwr: pip install 'fedrank[flower]'")
+    pytest.importorskip("flwr", reason="needs flwr: pip install -e ./flower")
     book = codebook(*QUESTIONS)
     parts = {silo: rows(100, k) for k, silo in enumerate(SILOS)}
     for silo, part in parts.items():

@@ -11,14 +11,14 @@ from text_folders import ROUNDS, SILOS, experiment_of, table, write_folders
 
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport, Unit
-from fedrank.deploy.flower.kept_answers import Remembered
 from fedrank.engine.simulator import Simulator, run_keys
+from fedrank_flower.kept_answers import Remembered
 
 pytestmark = pytest.mark.minutes
 
 
 def test_four_silos_learn_over_each_others_texts_what_a_simulator_learns(tmp_path):
-    pytest.importorskip("flwr", reason="needs flwr: pip install 'fedrank[flower]'")
+    pytest.importorskip("flwr", reason="needs flwr: pip install -e ./flower")
     folders = write_folders(tmp_path)
     values = table(tmp_path, round_timeout=90.0)  # a process that Flower loses on a busy machine is asked again
     experiment = experiment_of(values, folders)

@@ -18,17 +18,17 @@ from fedrank.core.ledger import Ledger
 from fedrank.core.messages import Layout
 from fedrank.core.protocol import Party
 from fedrank.data import load
-from fedrank.deploy.flower import settings as flat
-from fedrank.deploy.flower.answers import FolderMemory, answer_for, answer_of, node_of, pack
-from fedrank.deploy.flower.client_app import ContextMemory, answer_message
-from fedrank.deploy.flower.messages import Answer, Question
-from fedrank.deploy.flower.rounds import Log, Rounds
-from fedrank.deploy.flower.server_app import FlowerNetwork, serve
 from fedrank.engine.deployment import Block, NodeSettings, block
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.ranking.mechanisms.messages import WeightsReply
+from fedrank_flower import settings as flat
+from fedrank_flower.answers import FolderMemory, answer_for, answer_of, node_of, pack
+from fedrank_flower.client_app import ContextMemory, answer_message
+from fedrank_flower.messages import Answer, Question
+from fedrank_flower.rounds import Log, Rounds
+from fedrank_flower.server_app import FlowerNetwork, serve
 
-NEEDS_FLOWER = "needs flwr: pip install 'fedrank[flower]'"
+NEEDS_FLOWER = "needs flwr: pip install -e ./flower"
 
 
 @pytest.mark.parametrize("protocol", ["foltr-es", "foltr-pdgd"])
@@ -319,7 +319,7 @@ def test_the_apps_are_flowers():
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
 
-    from fedrank.deploy.flower import client_app, server_app
+    from fedrank_flower import client_app, server_app
 
     assert isinstance(server_app.app, ServerApp) and isinstance(client_app.app, ClientApp)
     assert server_app.app is server_app.app

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError, RunError, WireError
-from fedrank.deploy.flower import answers
-from fedrank.deploy.flower import settings as flat
-from fedrank.deploy.flower.answers import answer_for, node_of
-from fedrank.deploy.flower.kept_answers import AnswersFile, Whose
-from fedrank.deploy.flower.messages import Question
 from fedrank.engine.deployment import NodeSettings
 from fedrank.silos.deployment import stand_in
 from fedrank.silos.messages import Candidates, Model
+from fedrank_flower import answers
+from fedrank_flower import settings as flat
+from fedrank_flower.answers import answer_for, node_of
+from fedrank_flower.kept_answers import AnswersFile, Whose
+from fedrank_flower.messages import Question
 
 VALUES = {
     "protocol": "bandit-fedavg",

@@ -11,10 +11,10 @@ from fedrank.cli.main import call
 from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.ledger import Ledger
-from fedrank.deploy.flower.rounds import LocalNetwork
-from fedrank.deploy.flower.server_app import serve
-from fedrank.deploy.flower.settings import read_run, task_of
 from fedrank.engine.deployment import NodeSettings
+from fedrank_flower.rounds import LocalNetwork
+from fedrank_flower.server_app import serve
+from fedrank_flower.settings import read_run, task_of
 
 SHORT = {"clients": 5, "seed": 3, "learning_rate": 0.25}
 

@@ -10,16 +10,16 @@ from flower_nodes import Nodes, honest
 from safetensors.numpy import load_file
 
 from fedrank.core.errors import ConfigError, DataError, RunError, UnknownNameError, WireError
-from fedrank.deploy.flower import settings as flat
-from fedrank.deploy.flower.answers import answer_for, node_of
-from fedrank.deploy.flower.messages import Question
-from fedrank.deploy.flower.server_app import serve
 from fedrank.engine.deployment import NodeSettings, hash_of
 from fedrank.engine.native import NativeSimulator
 from fedrank.silos.build import build_silos
 from fedrank.silos.config import Silos
 from fedrank.silos.data.generate import generate_silos
 from fedrank.silos.deployment import read_table, stand_in
+from fedrank_flower import settings as flat
+from fedrank_flower.answers import answer_for, node_of
+from fedrank_flower.messages import Question
+from fedrank_flower.server_app import serve
 
 SILOS, FEATURES, ROUNDS = 4, 8, 2
 HELLO = Question(0, 0, b"")
@@ -216,7 +216,7 @@ def test_a_node_does_not_go_on_with_a_table_that_has_changed_since_the_run_began
 
 
 def test_any_nodes_own_files_are_known_by_their_content(tmp_path):
-    from fedrank.deploy.flower.answers import _content_of
+    from fedrank_flower.answers import _content_of
 
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "one.txt").write_text("1")

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from short_settings import run_of
 
 from fedrank.core.errors import ConfigError
-from fedrank.deploy.flower import settings as flat
 from fedrank.engine.deployment import NodeSettings, block
 from fedrank.engine.methods import task_of
 from fedrank.engine.settings import from_dict
@@ -19,6 +18,7 @@ from fedrank.silos.bandit_fedavg import Bandit
 from fedrank.silos.config import Network, Silos
 from fedrank.texts.config import Privacy, Sketch, Texts, TextsRun
 from fedrank.texts.silo_sketch import SiloSketch
+from fedrank_flower import settings as flat
 
 APPS = Path(__file__).resolve().parents[3] / "apps"
 

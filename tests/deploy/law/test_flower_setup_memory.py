@@ -10,10 +10,10 @@ import pytest
 from fedrank.core.errors import RunError
 from fedrank.core.messages import Array, field, message, u4
 from fedrank.core.protocol import Exchange, Party, Protocol
-from fedrank.deploy.flower.client_app import ContextStore
-from fedrank.deploy.flower.kept_answers import FileStore, Remembered, setup_answer
-from fedrank.deploy.flower.messages import Question
 from fedrank.engine.deployment import SetupSide
+from fedrank_flower.client_app import ContextStore
+from fedrank_flower.kept_answers import FileStore, Remembered, setup_answer
+from fedrank_flower.messages import Question
 
 
 @message(kind=1)
@@ -80,7 +80,7 @@ def test_a_silo_answers_each_question_once_and_another_in_its_place_not_at_all(w
     """Noise that was drawn a second time, or a sum that was unmasked twice, would give away what they hide."""
     store = FileStore(tmp_path / "deep" / "silo.npz")
     if where == "context":
-        flwr = pytest.importorskip("flwr.app", reason="needs flwr: pip install 'fedrank[flower]'")
+        flwr = pytest.importorskip("flwr.app", reason="needs flwr: pip install -e ./flower")
         store = ContextStore(flwr.RecordDict(), "setup")
     with pytest.raises(RunError, match="asked 'show' and has not taken part"):
         noisy(store, 1, 1)

@@ -13,9 +13,6 @@ from silo_worlds import bandit_of
 
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.protocol import Party
-from fedrank.deploy.flower import settings as flat
-from fedrank.deploy.flower.messages import Question
-from fedrank.deploy.flower.rounds import Holders, Rounds
 from fedrank.engine.deployment import block
 from fedrank.engine.native import NativeSimulator
 from fedrank.engine.simulator import Conditions, Simulator
@@ -23,6 +20,9 @@ from fedrank.silos.data.generate import generate_silos
 from fedrank.silos.data.splits import Sizes, split_many
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork
+from fedrank_flower import settings as flat
+from fedrank_flower.messages import Question
+from fedrank_flower.rounds import Holders, Rounds
 
 SEED, SILOS, ROUNDS = 3, 4, 3
 

@@ -14,17 +14,17 @@ from text_folders import DOCUMENTS, ROUNDS, SILOS, experiment_of, node, silo, ta
 from fedrank.core.errors import ConfigError, DataError, RunError, SecureSumError
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport, Unit
-from fedrank.deploy.flower import settings as flat
-from fedrank.deploy.flower.answers import SHOWN, answer_for
-from fedrank.deploy.flower.kept_answers import FileStore, Remembered, setups_shown
-from fedrank.deploy.flower.messages import Question
-from fedrank.deploy.flower.rounds import SetupRounds
-from fedrank.deploy.flower.server_app import serve
 from fedrank.engine.setup import run_setup
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.texts.deployment import agree_terms, cuts_words, rows_after_setup
 from fedrank.texts.silo_sketch.setup.exchange_sketches import rows_of_party
 from fedrank.texts.silo_sketch.state import SketchRows
+from fedrank_flower import settings as flat
+from fedrank_flower.answers import SHOWN, answer_for
+from fedrank_flower.kept_answers import FileStore, Remembered, setups_shown
+from fedrank_flower.messages import Question
+from fedrank_flower.rounds import SetupRounds
+from fedrank_flower.server_app import serve
 
 HELLO = Question(0, 0, b"", setup=True)
 

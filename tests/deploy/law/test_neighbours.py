@@ -13,11 +13,11 @@ from flower_nodes import table
 from text_folders import experiment_of, write_folders
 from text_folders import table as text_table
 
-from fedrank.deploy.flower import settings as flat
-from fedrank.deploy.flower.answers import answer_for, node_of
-from fedrank.deploy.flower.messages import Question
 from fedrank.engine.deployment import NodeSettings
 from fedrank.engine.setup import run_setup
+from fedrank_flower import settings as flat
+from fedrank_flower.answers import answer_for, node_of
+from fedrank_flower.messages import Question
 
 FEATURES = 4
 

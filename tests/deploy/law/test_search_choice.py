@@ -12,7 +12,7 @@ from fedrank.deploy.search.federation import Federation
 OWNERS = [f"owner{number}" for number in range(12)]
 
 
-def filled(path=None, queries=120):
+def filled(path=None, queries=choice.FIRST + 20):
     """Each owner has texts on its subject, which its queries find."""
     past = PastAnswers(path)
     for number in range(queries):

@@ -7,8 +7,6 @@ import pytest
 from studies import NO_RULES, SILOS, codebook, csv, node, rows
 
 from fedrank.core.errors import RunError
-from fedrank.deploy.flower.messages import RECORD
-from fedrank.deploy.studies import answer_study, serve_study
 from fedrank.engine.checkpoint import lock_folder
 from fedrank.silos.studies.codebook import Question, codebook_toml
 from fedrank.silos.studies.coordinator import run_study
@@ -17,10 +15,12 @@ from fedrank.silos.studies.keys import KEY, make_key
 from fedrank.silos.studies.messages import Round
 from fedrank.silos.studies.node import MOST_ROUNDS, open_node
 from fedrank.silos.studies.protocol import Ask
+from fedrank_flower.messages import RECORD
+from fedrank_flower.studies import answer_study, serve_study
 
 RISK = Question(name="risk", formula="ill ~ age + sex")
 PARTS = {silo: rows(n, k) for k, (silo, n) in enumerate(zip(SILOS, (60, 70, 80), strict=True))}
-flwr = pytest.importorskip("flwr.app", reason="needs flwr: pip install 'fedrank[flower]'")
+flwr = pytest.importorskip("flwr.app", reason="needs flwr: pip install -e ./flower")
 
 
 class Grid:

@@ -48,11 +48,11 @@ np.testing.assert_allclose(earned, seen["world"]["engagement"][:, 0], rtol=1e-5)
 FLOWER = """
 import tempfile
 from pathlib import Path
-from fedrank.deploy.flower.answers import answer_for
-from fedrank.deploy.flower.messages import Question
-from fedrank.deploy.flower.rounds import Came, Network
-from fedrank.deploy.flower.server_app import serve
-from fedrank.deploy.flower.settings import read_node, read_run
+from fedrank_flower.answers import answer_for
+from fedrank_flower.messages import Question
+from fedrank_flower.rounds import Came, Network
+from fedrank_flower.server_app import serve
+from fedrank_flower.settings import read_node, read_run
 from safetensors.numpy import load_file
 
 folder = Path(tempfile.mkdtemp())

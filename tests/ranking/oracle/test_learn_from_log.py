@@ -16,6 +16,7 @@ from fedrank.ranking.logs.position_bias import GROUPS, estimate_bias, given_bias
 from fedrank.ranking.logs.read import ClickLog
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
+from fedrank.ranking.report.click_log import log_opening, write_page
 
 
 def log_of(sessions, pairs, queries=None, features=None):
@@ -222,13 +223,18 @@ def test_the_way_from_a_file_to_a_model(made, tmp_path, capsys):
     path = tmp_path / "log.parquet"
     log.write(queries, path)
     out = tmp_path / "ranker.safetensors"
-    app(["learn-from-log", str(path), "--out", str(out), "--json"], result_action="return_value")
+    page = tmp_path / "ranker.html"
+    app(["learn-from-log", str(path), "--out", str(out), "--page", str(page), "--json"], result_action="return_value")
     said = json.loads(capsys.readouterr().out)
     names = [row["name"] for row in said["rankings"]]
     assert names[0] == "logged ranking" and said["chosen"] in names and "best single feature" in names
     assert said["sessions"]["learnt"] + said["sessions"]["held_out"] == 20_000
     verdicts = {row["name"]: row["verdict"] for row in said["rankings"]}
     assert verdicts[said["chosen"]] == "better"
+    shown, mine = page.read_text(encoding="utf-8"), said["rankings"][names.index(said["chosen"])]
+    percent = 100 * mine["gain"][0] / said["rankings"][0]["dr"][0]
+    assert said["sentence"] in shown and f"{percent:.0f} % better" in shown and f"{mine['dr'][0]:.4f}" in shown
+    assert all(f"{row['gain'][0]:+.3f}".replace("-", "−") in shown for row in said["rankings"][1:])
     model = fedrank.load(out)
     assert model.about["protocol"] == "learn-from-log" and model.feature_names == tuple(f"f{i}" for i in range(1, 13))
     # Freed of position bias it is nearer to the labels than clicks taken as labels are.
@@ -239,12 +245,14 @@ def test_the_way_from_a_file_to_a_model(made, tmp_path, capsys):
     assert "better than the logged ranking" in capsys.readouterr().out
 
 
-def test_a_log_that_cannot_say_is_told(made):
+def test_a_log_that_cannot_say_is_told(made, tmp_path):
     _, _, read = made
     few = read.part(np.arange(read.n_sessions) < 120)
     found = learn_from_log(few, position_bias="none", compare=False)
     assert {row.verdict for row in found.rows} == {"cannot be said"} and "cannot say" in found.warnings[-1]
     assert "taken to be none" in found.warnings[0]
+    assert "too few clicks" in str(log_opening(found).sentence)
+    write_page(found, tmp_path / "few.html", "few")
     with pytest.raises(DataError, match="no features"):
         learn_from_log(log_of([[(0, 1, True)], [(0, 2, False)]], 1))
     with pytest.raises(ConfigError, match="propensities"):

@@ -6,9 +6,6 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import RunError
-from fedrank.deploy.flower.rounds import LocalNetwork
-from fedrank.deploy.flower.server_app import serve
-from fedrank.deploy.flower.settings import read_run
 from fedrank.engine.deployment import NodeSettings
 from fedrank.engine.setup import run_setup
 from fedrank.silos.build import build_silos
@@ -17,6 +14,9 @@ from fedrank.silos.first_look import FirstLook, pack, unpack
 from fedrank.silos.sceptic import summary
 from fedrank.silos.sceptic.compare import answer
 from fedrank.silos.sceptic.learners import Own
+from fedrank_flower.rounds import LocalNetwork
+from fedrank_flower.server_app import serve
+from fedrank_flower.settings import read_run
 
 WAYS = ("alone", "as-they-are", "averaged", "shrunk")
 

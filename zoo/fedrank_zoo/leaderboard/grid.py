@@ -44,7 +44,7 @@ ATTACKS: dict[str, dict[str, Json]] = {
     "inverted-metric": {"attack.kind": "inverted-metric", "attack.share": 0.2},
     "scaled-inverse": {"attack.kind": "scaled-inverse", "attack.share": 0.2},
 }
-#: Rankers trained on labels that stand in every block: what a sceptic tries first, and an upper line.
+#: Rankers trained on labels that stand in every block: simple baselines, and an upper line.
 SCEPTICS = ("BestFeature", "MSE", "LambdaMART")
 #: ε of all that a user does, over all of training; None: nothing is promised. Infinite: the lists and clips of the way
 #: that promises one, without noise, which is what a promise is compared with.

@@ -37,9 +37,9 @@ from typing_extensions import override
 from fedrank.core.errors import FedrankError, RunError, WireError
 from fedrank.core.protocol import Protocol
 from fedrank.deploy.database import VersionError, create_private, open_database, transaction
-from fedrank.deploy.flower.messages import Answer, Question
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.deployment import SetupSide
+from fedrank_flower.messages import Answer, Question
 
 _log = logging.getLogger("fedrank.flower")
 

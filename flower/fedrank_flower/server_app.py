@@ -1,4 +1,4 @@
-"""The server application of Flower: ``serverapp = "fedrank.deploy.flower.server_app:app"`` in a ``pyproject.toml``.
+"""The server application of Flower: ``serverapp = "fedrank_flower.server_app:app"`` in a ``pyproject.toml``.
 
 A run has a folder that the server writes to:
 
@@ -37,18 +37,18 @@ from threadpoolctl import threadpool_limits
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
-from fedrank.core.errors import MissingExtraError, RunError
+from fedrank.core.errors import RunError
 from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Exchange
 from fedrank.core.trees import Json
 from fedrank.deploy.checkpoints import Checkpoints
-from fedrank.deploy.flower.answers import check_protocol
-from fedrank.deploy.flower.messages import RECORD, Question
-from fedrank.deploy.flower.rounds import HELLO, Came, Log, Network, Rounds, SetupRounds, Tally, as_rows
-from fedrank.deploy.flower.settings import Scalar, about, read_run, task_of
 from fedrank.deploy.folder import LogLine
 from fedrank.engine.deployment import ServerSide
 from fedrank.engine.run_folder import RunFolder
+from fedrank_flower.answers import check_protocol
+from fedrank_flower.messages import RECORD, Question
+from fedrank_flower.rounds import HELLO, Came, Log, Network, Rounds, SetupRounds, Tally, as_rows
+from fedrank_flower.settings import Scalar, about, read_run, task_of
 
 log = logging.getLogger("fedrank.flower")
 
@@ -246,10 +246,7 @@ class FlowerNetwork(Network):
 
 @functools.cache
 def _made() -> Any:
-    try:
-        from flwr.serverapp import ServerApp  # pyright: ignore[reportMissingImports]
-    except ImportError as missing:
-        raise MissingExtraError("flwr", "flower", "The Flower adapter") from missing
+    from flwr.serverapp import ServerApp  # pyright: ignore[reportMissingImports]
 
     app = ServerApp()
 

@@ -1,4 +1,4 @@
-"""The client application of Flower: ``clientapp = "fedrank.deploy.flower.client_app:app"`` in a ``pyproject.toml``.
+"""The client application of Flower: ``clientapp = "fedrank_flower.client_app:app"`` in a ``pyproject.toml``.
 
 A node may answer for real devices, which a hub beside it asks: one that collects (``hub serve --collect``). It gets
 the round's request, its devices report as they do to any hub, and when the round has closed there, the node collects
@@ -20,18 +20,18 @@ import numpy as np
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
-from fedrank.core.errors import ConfigError, MissingExtraError, RunError
+from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.programs import keep_programs_of_commands
-from fedrank.deploy.flower.answers import SHOWN, Memory, NodeState, answer_for
-from fedrank.deploy.flower.kept_answers import Store
-from fedrank.deploy.flower.messages import RECORD, Answer, Question
-from fedrank.deploy.flower.settings import read_node, read_run, task_of
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.hub.settings import MOST_REPORTS
 from fedrank.deploy.terms import Terms
 from fedrank.engine.checkpoint import leaves_of, plain_array, tree_like
 from fedrank.engine.config import RunConfig
 from fedrank.engine.deployment import NodeSettings
+from fedrank_flower.answers import SHOWN, Memory, NodeState, answer_for
+from fedrank_flower.kept_answers import Store
+from fedrank_flower.messages import RECORD, Answer, Question
+from fedrank_flower.settings import read_node, read_run, task_of
 
 _log = logging.getLogger("fedrank.flower")
 
@@ -133,10 +133,7 @@ def answer_message(message: Any, context: Any) -> Any:
 
 @functools.cache
 def _made() -> Any:
-    try:
-        from flwr.clientapp import ClientApp  # pyright: ignore[reportMissingImports]
-    except ImportError as missing:
-        raise MissingExtraError("flwr", "flower", "The Flower adapter") from missing
+    from flwr.clientapp import ClientApp  # pyright: ignore[reportMissingImports]
 
     app = ClientApp()
     app.query()(answer_message)

@@ -9,7 +9,7 @@ parties, so that it does not matter whose answer came first.
 parties it has, without a model, and a model is sent only to nodes whose parties are asked.
 
 **A setup.** Every party is asked another question, and again while it is not heard. A party answers the same
-question with the same bytes (:mod:`fedrank.deploy.flower.kept_answers`), so that asking again costs nothing. At the
+question with the same bytes (:mod:`fedrank_flower.kept_answers`), so that asking again costs nothing. At the
 beginning all parties have to be there. One that is gone for good later is left out, as long as the protocol continues
 without it and ``min_available_nodes`` are heard.
 """
@@ -35,11 +35,11 @@ from fedrank.core.lazy import jit
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.protocol import Exchange, Protocol
 from fedrank.core.trees import Json
-from fedrank.deploy.flower.answers import answer_for
-from fedrank.deploy.flower.messages import Answer, Question
-from fedrank.deploy.flower.settings import FlowerSettings, Scalar, read_run
 from fedrank.engine.deployment import NodeSettings
 from fedrank.engine.simulator import selective
+from fedrank_flower.answers import answer_for
+from fedrank_flower.messages import Answer, Question
+from fedrank_flower.settings import FlowerSettings, Scalar, read_run
 
 
 class Holders:

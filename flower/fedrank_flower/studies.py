@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedrank.core.errors import ConfigError, FedrankError, MissingExtraError, RunError
-from fedrank.deploy.flower.messages import RECORD
-from fedrank.deploy.flower.server_app import show_log
+from fedrank.core.errors import ConfigError, FedrankError, RunError
 from fedrank.silos.report.study import write_results
 from fedrank.silos.studies.folder import StudyFolder, open_study
 from fedrank.silos.studies.messages import Answer, Round
 from fedrank.silos.studies.node import open_node
+from fedrank_flower.messages import RECORD
+from fedrank_flower.server_app import show_log
 
 log = logging.getLogger("fedrank.flower")
 #: Seconds between two looks for answers, and for nodes.
@@ -169,11 +169,9 @@ def answer_study(message: Any, context: Any) -> Any:
 
 @functools.cache
 def _made(name: str) -> Any:
-    try:
-        from flwr.clientapp import ClientApp  # pyright: ignore[reportMissingImports]
-        from flwr.serverapp import ServerApp  # pyright: ignore[reportMissingImports]
-    except ImportError as missing:
-        raise MissingExtraError("flwr", "flower", "The Flower adapter") from missing
+    from flwr.clientapp import ClientApp  # pyright: ignore[reportMissingImports]
+    from flwr.serverapp import ServerApp  # pyright: ignore[reportMissingImports]
+
     # Flower looks in this text for assignments of the names that an app's pyproject.toml says.
     client = ClientApp()
     client.query()(answer_study)

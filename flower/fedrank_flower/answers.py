@@ -29,7 +29,9 @@ from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import party_key
 from fedrank.core.streams import fold_words, run_words
 from fedrank.deploy.checkpoints import Checkpoints
-from fedrank.deploy.flower.kept_answers import (
+from fedrank.engine.config import RunConfig
+from fedrank.engine.deployment import Block, NodeSettings, NodeSide
+from fedrank_flower.kept_answers import (
     AnswersFile,
     FileStore,
     KeptAnswers,
@@ -40,10 +42,8 @@ from fedrank.deploy.flower.kept_answers import (
     answered_once,
     setup_answer,
 )
-from fedrank.deploy.flower.messages import Answer, Question
-from fedrank.deploy.flower.settings import about, task_of
-from fedrank.engine.config import RunConfig
-from fedrank.engine.deployment import Block, NodeSettings, NodeSide
+from fedrank_flower.messages import Answer, Question
+from fedrank_flower.settings import about, task_of
 
 #: File of a node in which it counts the setups, of all runs, in which it showed something.
 SHOWN = "setups-shown"

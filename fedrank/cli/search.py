@@ -7,7 +7,7 @@ import functools
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -19,9 +19,6 @@ from fedrank.core.words import printable
 from fedrank.deploy.search.folder import OwnerFolder
 from fedrank.engine.checkpoint import write_atomically
 
-if TYPE_CHECKING:
-    from fedrank.deploy.search.federation import Federation, FederationFile
-
 
 @dataclass(frozen=True, kw_only=True)
 class Who:
@@ -31,7 +28,7 @@ class Who:
     federation: Path = setting(Path("federation.toml"), "Without it: file that names broker and owners.")
     asker: Path = setting(Path("asker.toml"), "And file with your name and your tokens, one an owner.")
 
-    def reached(self, reach: Reach) -> Federation:
+    def open_federation(self, reach: Reach) -> Any:
         """The federation as this asker reaches it; errors as of its class."""
         from fedrank.deploy.search.choice import PastAnswers
         from fedrank.deploy.search.federation import Federation
@@ -55,7 +52,7 @@ def ask(
     who: Asking = Who(),
     k: int = 10,
     open: int = 0,
-    everybody: Switch = False,
+    all_owners: Switch = False,
     reach: Reached = Reach(),
     as_json: AsJson = False,
 ) -> None:
@@ -67,13 +64,13 @@ def ask(
         who: The federation, and who asks it.
         k: Most documents.
         open: Also print the document at this place, 1 being the best.
-        everybody: Ask all owners, also those of whom past answers let expect nothing.
+        all_owners: Ask all owners, also those of whom past answers let expect nothing.
         reach: How the broker is reached.
     """
     if not query:
         raise ConfigError("say what to search for: fedrank search ask words of a query")
-    asked = who.reached(reach)
-    answer = asked.search(" ".join(query), k, everybody=everybody)
+    asked = who.open_federation(reach)
+    answer = asked.search(" ".join(query), k, all_owners=all_owners)
     if not 0 <= open <= len(answer.hits):
         raise ConfigError(f"there is no hit {open}; {len(answer.hits)} were found.")
     document = asked.fetch(answer.hits[open - 1]) if open else None
@@ -94,7 +91,7 @@ def ask(
     for owner, why in answer.missing.items():
         print(f"fedrank: {owner} is missing: {printable(why)}", file=sys.stderr)
     if answer.not_asked:
-        print(f"fedrank: not asked (--everybody does): {', '.join(answer.not_asked)}", file=sys.stderr)
+        print(f"fedrank: not asked (--all-owners does): {', '.join(answer.not_asked)}", file=sys.stderr)
     if answer.own_statistics:
         print(
             f"fedrank: scores of {', '.join(answer.own_statistics)} do not compare with the others' without the "
@@ -142,7 +139,7 @@ def serve(
             other owners, who may then ask here as this one may ask them. It may stay on the command line later.
         name: The owner's name in the federation; the folder's without it.
         url: Address at which the broker reaches it, where that is another than host and port.
-        trust_broker: Join without comparing words. Then the broker could hand out keys of its own and read all.
+        trust_broker: Join without comparing words. Then the broker could hand out other keys and read all.
         federation: The federation's file, so that the owner takes part in its statistics; the one that it has joined
             without it.
         at: Where it listens.
@@ -193,7 +190,7 @@ def serve(
             home.remove_urls("owner")
 
 
-def compare_words(file: FederationFile, words: str, *, trust: bool) -> bool:
+def compare_words(file: Any, words: str, *, trust: bool) -> bool:
     """Show a federation's owners and words, and ask whether the others read the same."""
     print(f"federation  {printable(file.name)}: {', '.join(owner.name for owner in file.owners)}")
     print(f"words       {words}", flush=True)
@@ -289,7 +286,7 @@ def portal(
     log_to_stderr()
     private = b"" if company_key is None else read_key(company_key)
     headers = (user_header, groups_header)
-    page = PortalApp(who.reached(reach), [at.host, *names], private, headers)
+    page = PortalApp(who.open_federation(reach), [at.host, *names], private, headers)
 
     def ready(url: str) -> None:
         print(f"portal  {url}", flush=True)
@@ -309,7 +306,7 @@ def mcp(*, who: Asking = Who(), questions: int = 100, reach: Reached = Reach()) 
     """
     from fedrank.deploy.search.assistants import make_server
 
-    make_server(who.reached(reach), questions).run("stdio")
+    make_server(who.open_federation(reach), questions).run("stdio")
 
 
 @app.command

@@ -72,13 +72,13 @@ def make_server(federation: Federation, questions: int = 100) -> Any:
         """A tool of the server, whose expected errors the assistant reads."""
 
         @functools.wraps(act)
-        def acted(*args: Any, **options: Any) -> Any:
+        def run_tool(*args: Any, **options: Any) -> Any:
             try:
                 return act(*args, **options)
             except FedrankError as error:
                 raise ToolError(str(error)) from error
 
-        return server.tool()(acted)
+        return server.tool()(run_tool)
 
     budget, hits = Budget(questions), OrderedDict[int, Hit]()
     server = MCPServer(

@@ -18,7 +18,7 @@ from pathlib import Path
 from fedrank.core.errors import RunError
 from fedrank.engine.checkpoint import write_atomically
 
-#: Owners that are asked: this part, and at least so many. Four of twelve lose no nDCG@10
+#: Owners that are asked: this part, and at least this number. Four of twelve lose no nDCG@10
 #: (``benchmarks.choice_of_owners``).
 PART, LEAST = 1 / 3, 3
 #: Queries that ask every owner before any is left out (after 100, four of twelve owners lose .008), and the part that
@@ -31,7 +31,7 @@ _QUERIES, _PIECES = 1000, 20_000
 
 
 class PastAnswers:
-    """What an asker has seen of owners' answers; for one thread at a time.
+    """Record of owners' answers that an asker has seen; for one thread at a time.
 
     Args:
         path: File to keep it in, readable by its owner alone; None: it ends with the process.

@@ -336,7 +336,7 @@ class Federation:
         self._broker = HttpClient(self.file.broker, ca=ca, allow_http=allow_http, timeout=timeout)
 
     def search(
-        self, query: str, k: int = 10, person: Mapping[str, Json] | None = None, everybody: bool = False
+        self, query: str, k: int = 10, person: Mapping[str, Json] | None = None, all_owners: bool = False
     ) -> Answer:
         """The best documents of all owners for a query.
 
@@ -345,7 +345,7 @@ class Federation:
                 :mod:`fedrank.texts.served.query`.
             k: Most hits.
             person: Who asks, in place of the person of the class.
-            everybody: Ask all owners, whatever past answers say.
+            all_owners: Ask all owners, whatever past answers say.
 
         Raises:
             ConfigError: The query has too many or too long words, or k is out of range.
@@ -369,7 +369,7 @@ class Federation:
         # What one person may read must not decide what another is given, so people of a company ask all.
         past = None if person or self._person else self._past
         asked = names
-        if past is not None and not everybody:
+        if past is not None and not all_owners:
             with self._lock:
                 asked = past.choose(words, names)
         answers, missing = self._ask(dict.fromkeys(asked, question), person)
@@ -394,14 +394,14 @@ class Federation:
         if ranked and hits and all(hit.features is not None for hit in hits):
             hits = self._order(hits, {**encoders, **dict.fromkeys(lying, "")})
         if past is not None and len(asked) == len(names) and not conditions:
-            pieces = [(hit.owner, hit.title or hit.snippet.text, self._cut_shown(hit)) for hit in hits]
+            pieces = [(hit.owner, hit.title or hit.snippet.text, self._words_of_hit(hit)) for hit in hits]
             with self._lock:
                 past.record(words, [hit.owner for hit in hits[:_LED]], [piece for piece in pieces if piece[2]])
         alone = alone if len(self.file.owners) > 1 else []
         left = tuple(name for name in names if name not in asked)
         return Answer(tuple(hits[:k]), missing, tuple(alone), tuple(sorted(lying)), not_asked=left)
 
-    def _cut_shown(self, hit: Hit) -> set[str]:
+    def _words_of_hit(self, hit: Hit) -> set[str]:
         """Words of what is shown of a document."""
         return {*self._analyser.cut(f"{hit.title} {hit.snippet.text}")}
 

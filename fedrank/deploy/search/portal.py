@@ -122,7 +122,7 @@ class PortalApp(HttpApp):
         try:
             who, person = self._person(request)
             answer = await self._work(
-                functools.partial(self._federation.search, query, k, person, body.get("everybody") is True)
+                functools.partial(self._federation.search, query, k, person, body.get("all_owners") is True)
             )
         except ConfigError as error:
             return _refuse(400, str(error))

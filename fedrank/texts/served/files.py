@@ -317,7 +317,7 @@ class _Reader:
         self._lock, self._process = threading.Lock(), None
 
     def read(self, name: str, raw: bytes) -> _Parts:
-        """What a function of this module reads from a file.
+        """Parts of a file that a function of this module reads.
 
         Raises:
             FormatError: It raised an error, or needs more time or memory than there is.
@@ -360,18 +360,18 @@ class _Reader:
 _reader = _Reader()
 
 
-def _bounded(read: Callable[[Any], _Parts]) -> Callable[[Any], _Parts]:
+def _limit_reading(read: Callable[[Any], _Parts]) -> Callable[[Any], _Parts]:
     """The same function, run by a process with limits."""
 
     @functools.wraps(read)
-    def bounded(raw: bytes | str) -> _Parts:
+    def read_within_limits(raw: bytes | str) -> _Parts:
         for module in _NEEDED[read.__name__]:
             require("documents", f"Text of {read.__name__.removeprefix('_of_')}", module)
         return _reader.read(
             read.__name__, raw if isinstance(raw, bytes) else codecs.BOM_UTF8 + raw.encode("utf-8", "replace")
         )
 
-    return bounded
+    return read_within_limits
 
 
 def serve_reads() -> None:
@@ -397,7 +397,7 @@ def serve_reads() -> None:
         out.flush()
 
 
-@_bounded
+@_limit_reading
 def _of_html(raw: bytes | str) -> _Parts:
     text = raw if isinstance(raw, str) else bs4.UnicodeDammit(raw, is_html=True).unicode_markup or ""
     whole, text = len(text), text[:_LONGEST_PAGE]
@@ -424,7 +424,7 @@ def _of_html(raw: bytes | str) -> _Parts:
     return title, "\n".join(line for part in text.split("\n") if (line := part.strip())), about
 
 
-@_bounded
+@_limit_reading
 def _of_pdf(raw: bytes) -> _Parts:
     file = pypdf.PdfReader(io.BytesIO(raw))
     if file.is_encrypted and not file.decrypt(""):
@@ -438,7 +438,7 @@ def _of_pdf(raw: bytes) -> _Parts:
     return title, text, _about(properties.author, properties.creation_date) if properties else {}
 
 
-@_bounded
+@_limit_reading
 def _of_docx(raw: bytes) -> _Parts:
     file = docx.Document(io.BytesIO(raw))
     lines: list[str] = []

@@ -469,7 +469,7 @@ class Owner:
         until, base = time.monotonic() + _ENCODING, np.arange(len(documents), 0.0, -1.0)
         for place, candidate in enumerate(documents):  # of an engine that keeps no vectors
             if vectors[place] is None and time.monotonic() < until:
-                vector = self.encoder.encode([_encoded(candidate)])[0]
+                vector = self.encoder.encode([_text_to_encode(candidate)])[0]
                 vectors[place] = self._made[_digest(candidate)] = vector
         while len(self._made) > _MADE:
             self._made.pop(next(iter(self._made)))
@@ -528,13 +528,13 @@ _LEAST = 1e-6
 _BEGINNING = 80
 
 
-def _encoded(candidate: Candidate) -> str:
+def _text_to_encode(candidate: Candidate) -> str:
     """The part of a candidate's text that an encoder reads: more than its tokens hold, of a text of any length."""
     return text_of(candidate.title, candidate.text)[:_READ]
 
 
 def _digest(candidate: Candidate) -> bytes:
-    return hashlib.blake2b(_encoded(candidate).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return hashlib.blake2b(_text_to_encode(candidate).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _refuse(reason: str, detail: str) -> dict[str, Json]:

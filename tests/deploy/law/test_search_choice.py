@@ -12,7 +12,7 @@ from fedrank.deploy.search.federation import Federation
 OWNERS = [f"owner{number}" for number in range(12)]
 
 
-def filled(path=None, queries=choice.FIRST + 20):
+def fill_past(path=None, queries=choice.FIRST + 20):
     """Each owner has texts on its subject, which its queries find."""
     past = PastAnswers(path)
     for number in range(queries):
@@ -23,7 +23,7 @@ def filled(path=None, queries=choice.FIRST + 20):
 
 
 def test_the_owner_of_a_subject_is_asked_and_few_others():
-    past = filled()
+    past = fill_past()
     for subject in range(len(OWNERS)):
         chosen = past.choose([f"word{subject}-3"], OWNERS, draw=0.5)
         assert chosen[0] == OWNERS[subject] and len(chosen) == 4
@@ -31,7 +31,7 @@ def test_the_owner_of_a_subject_is_asked_and_few_others():
         assert past.choose([f"word{subject}-3"], OWNERS, draw=0.05) == OWNERS  # to learn
     assert past.choose(["never-seen"], OWNERS, 0.5) == OWNERS  # nothing is known
     assert past.choose(["word1-3"], OWNERS[:3], 0.5) == OWNERS[:3]
-    assert filled(queries=choice.FIRST - 1).choose(["word1-3"], OWNERS, 0.5) == OWNERS
+    assert fill_past(queries=choice.FIRST - 1).choose(["word1-3"], OWNERS, 0.5) == OWNERS
 
 
 def test_shares_are_those_of_the_formulas():
@@ -54,7 +54,7 @@ def test_shares_are_those_of_the_formulas():
 
 def test_an_owner_that_fills_its_texts_with_words_keeps_only_one_place():
     """Hostile: its titles hold every word that is asked. It is asked always, and no other is asked less."""
-    past = filled()
+    past = fill_past()
     before = {subject: past.choose([f"word{subject}-3"], OWNERS, 0.5) for subject in range(11)}
     everything = {f"word{subject}-{n}" for subject in range(12) for n in range(7)}
     for number in range(300):
@@ -66,7 +66,7 @@ def test_an_owner_that_fills_its_texts_with_words_keeps_only_one_place():
 
 def test_past_answers_are_kept_in_a_file_that_is_bounded(tmp_path, monkeypatch):
     path = tmp_path / "past.json"
-    past = filled(path)
+    past = fill_past(path)
     again = PastAnswers(path)
     assert again.shares(["word3-3", "common"], OWNERS) == past.shares(["word3-3", "common"], OWNERS)
     assert path.stat().st_mode & 0o077 == 0
@@ -94,7 +94,7 @@ def test_a_search_asks_those_that_are_chosen_and_names_the_others(tmp_path, monk
         answer = federation.search("lilies and roses")
         assert answer.not_asked == ("north", "south") and [hit.owner for hit in answer.hits] == ["east"]
         assert not answer.missing
-        assert federation.search("lilies and roses", everybody=True).not_asked == ()
+        assert federation.search("lilies and roses", all_owners=True).not_asked == ()
         askers = homes["north"].askers()
         assert askers.rows()[0][1] == 3  # the fourth search of four was not shown to it
         askers.close()

@@ -242,7 +242,8 @@ def analyse(
 
     about: dict[str, Any] = {"model": model, "formula": formula, "errors": errors, "pool": pool}
     about |= {"firth": firth, "penalty": penalty}
-    question = Question(name="question", **about) if formula else None
+    name = formula.partition("~")[0].strip() or "question"
+    question = Question(name=name, **about) if formula else None
     if codebook is not None:
         book = read_codebook(codebook)
         book = replace(book, questions=(question,)) if question else book

@@ -289,7 +289,8 @@ def _learn_from_log(folder: Path, replace: Callable[[str, Any], None], seeds: in
     from fedrank.cli.main import call
 
     assert call(["data", "clicks", "generate", str(folder / "log.parquet"), "--sessions", "4000"]) == 0
-    return Made(("learn-from-log", str(folder / "log.parquet"), "--no-compare"))
+    page = folder / "log.html"
+    return Made(("learn-from-log", str(folder / "log.parquet"), "--no-compare", "--page", str(page)), page)
 
 
 #: Commands that open with a sentence: command, what of it, and how it is made from made-up values.
@@ -371,6 +372,7 @@ PAGES = {
     "fedrank_zoo.optuna_search.page.write_search": "sweep",
     "fedrank_zoo.leaderboard.page.document_of": "reproduce leaderboard",
     "fedrank.ranking.report.plan.write_page": "privacy plan",
+    "fedrank.ranking.report.click_log.write_page": "learn-from-log",
     "fedrank.silos.report.answer.write_answers": "silos compare",
     "fedrank.silos.report.study.write_study": "silos analyse",
     "fedrank_zoo.slate_attacks.page.write_page": "privacy attack slates",

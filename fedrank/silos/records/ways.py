@@ -26,8 +26,8 @@ from fedrank.silos.sceptic.ways import calibrated_log_loss, recommend
 
 #: Ways by name, and what a table calls them.
 WAYS = {
-    "alone": "alone, logistic regression",
-    "as-they-are": "another silo's model as it is",
+    "alone": "own logistic regression",
+    "as-they-are": "another silo's model",
     "averaged": "averaged once",
     "federated": "own rows, and others' by noisy messages",
     "stacked": "stacked",

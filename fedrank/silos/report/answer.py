@@ -183,7 +183,7 @@ def _numbers(one: Answer) -> list[Number]:
         f"of {sum(told.rows for told in one.told):,.0f} in {len(one.names)} silos; all count",
     )
     nested = f"{max(0.0, low):.3f} to {min(1.0, high):.3f}; chosen anew in each fold"
-    first = f"Over the best tried first ({WAYS[one.rival].title})"
+    first = f"Over the best baseline ({WAYS[one.rival].title})"
     return [
         Number(f"Rows of {one.name}", Named(f"{rows:,}"), all_rows),
         Number("AUC of what to use", Measured(one.auc.value, "AUC"), nested),

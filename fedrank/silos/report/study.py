@@ -70,7 +70,7 @@ def write_study(made: Coordinator, path: Path) -> Path:
         headline(first, book),
         (
             Number("Silos", Named(f"{len(first.progress.rows)}"), f"of {len(book.silos)} in the codebook"),
-            Number("Rows", Named(f"{rows:,}"), f"of question {first.question.name}"),
+            Number("Rows", Named(f"{rows:,}"), f"that answer {first.question.name}"),
             Number("Rounds", Named(f"{made.number}"), "messages to each silo, and back"),
             Number("Tests", Named(f"{tests}"), _correction_words(book.correction)),
         ),

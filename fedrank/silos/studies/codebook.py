@@ -256,7 +256,11 @@ class Codebook:
             UnknownNameError: The codebook has none of that name; says which was probably meant.
         """
         if name not in self.columns:
-            raise UnknownNameError("column of the codebook", name, tuple(self.columns))
+            if name == "site":
+                raise ConfigError(
+                    f"formula: the column of silos is called {self.site!r}; write that in place of 'site'."
+                )
+            raise UnknownNameError("column of the codebook", name, (*self.columns, self.site))
         return self.columns[name]
 
     def question(self, name: str) -> Question:

@@ -358,21 +358,21 @@ def headline(one: Answered, book: Codebook) -> Sentence:
     if not tested and not joint:
         return name + say(Named(f"{len(one.effects)} coefficients"), ", none of them tested", where)
     if not told and not jointly:
-        return name + say("none of ", Named(f"{len(tested) + len(joint)} tests"), " tells an effect from none", where)
+        return name + say("none of ", Named(f"{len(tested) + len(joint)} tests"), " shows an effect", where)
     parts = [f"{effect.name} {_size(one, effect)}" for effect in told]
     parts += [f"all of {test.term} ({p_is(test.corrected)})" for test in jointly]
     many, rest = len(told) + len(jointly), len(parts) - _LISTED
-    listed, more = Named("; ".join(parts[:_LISTED])), Named(f" and {rest} more" if rest > 0 else "")
-    verb = "tells" if many == 1 else "tell"
-    return name + say(
-        Named(f"{many} of {len(tested) + len(joint)} tests"), f" {verb} an effect from none: ", listed, more, where
-    )
+    listed, more = Named("; ".join(parts[:_LISTED])), Named(f"; and {rest} more" if rest > 0 else "")
+    others = len(tested) + len(joint) - many
+    none = Named(f"; {others} other test{'s show' if others > 1 else ' shows'} none" if others else "")
+    return name + say("an effect is shown of ", listed, more, none, where)
 
 
 def _size(one: Answered, effect: Effect) -> str:
     values = (effect.estimate, effect.low, effect.high)
     value, low, high = np.exp(values) if one.ratio else values
-    return f"{one.ratio} {value:.4g} ({low:.4g} to {high:.4g}; {p_is(effect.corrected)})".strip().replace("-", "−")
+    said = f"({one.ratio} {value:.4g}, {low:.4g} to {high:.4g}, {p_is(effect.corrected)})"
+    return said.replace("( ", "(").replace("-", "−")
 
 
 def methods(made: Coordinator) -> str:

@@ -356,7 +356,7 @@ def test_the_page_begins_with_the_plain_model_only_where_that_is_better(tmp_path
         folder = make_silo_run(tmp_path / "run", seeds=3, rounds=2)
         mean, low, high = difference
         way = {
-            "title": "alone, logistic regression",
+            "title": "own logistic regression",
             "kind": "baseline",
             "mean": 0.9,
             "difference": dict(mean=mean, low=low, high=high),
@@ -364,7 +364,7 @@ def test_the_page_begins_with_the_plain_model_only_where_that_is_better(tmp_path
         about = {"rows": 185.0, "recommended": ["alone"] * 3, "best": "alone", "ways": {"alone": way}}
         (folder / "sceptic.json").write_text(json.dumps({"hungarian": about}))
         sentence = str(silo_opening.opening_of(load(folder), []).sentence)
-        assert sentence.startswith("Use “alone, logistic regression”") == first
+        assert sentence.startswith("Use “own logistic regression”") == first
         reached = (
             f"{silo_tables.mean_interval(list(silo_tables.best_test(load(folder), 'hungarian').values())).mean:.3f}"
         )

@@ -316,7 +316,7 @@ class _Reader:
     def __init__(self):
         self._lock, self._process = threading.Lock(), None
 
-    def read(self, name: str, raw: bytes) -> _Parts:
+    def parse(self, name: str, raw: bytes) -> _Parts:
         """Parts of a file that a function of this module reads.
 
         Raises:

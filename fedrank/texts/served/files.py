@@ -367,7 +367,7 @@ def _limit_reading(read: Callable[[Any], _Parts]) -> Callable[[Any], _Parts]:
     def read_within_limits(raw: bytes | str) -> _Parts:
         for module in _NEEDED[read.__name__]:
             require("documents", f"Text of {read.__name__.removeprefix('_of_')}", module)
-        return _reader.read(
+        return _reader.parse(
             read.__name__, raw if isinstance(raw, bytes) else codecs.BOM_UTF8 + raw.encode("utf-8", "replace")
         )
 

@@ -25,9 +25,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.served_search import Text, documents_of, ndcg
-from fedrank.deploy.search.federation import Federation
+from fedrank.deploy.search.federation import Federation, RankingTerms
+from fedrank.deploy.search.folder import OwnerFolder
+from fedrank.deploy.search.joining import BrokerFolder
 from fedrank.texts.data.silos import cut
 from fedrank.texts.served.documents import Document
+from fedrank.texts.served.owner import OwnerSettings
 
 OWNERS = ("north", "south", "west")
 
@@ -107,46 +110,33 @@ def run(folder: Path, cosine: float, seed: int) -> None:
     places = cut(corpus, len(OWNERS), "topic", seed).documents
     ids: dict[tuple[str, str], str] = {}
     ports = {name: free_port() for name in (*OWNERS, "broker")}
-    cards, broker_tokens = [], []
     for owner, own in zip(OWNERS, places, strict=True):
         # The title is what the asker sees of a hit, and how it is known again here.
         texts: list[Document] = [documents[place] for place in own]
         ids.update({(owner, text.title): text.id for text in texts})
         lines = [json.dumps({"id": text.id, "title": text.title, "text": text.body}) for text in texts]
         (folder / f"{owner}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        cards.append(
-            fedrank(
-                "search", "owner", "card", folder / owner, "--name", owner, "--url", f"http://127.0.0.1:{ports[owner]}"
-            )
-        )
-        settings = folder / owner / "owner.toml"
-        settings.write_text(settings.read_text().replace("questions_a_day = 2000", "questions_a_day = 100000000"))
-    tokens = {owner: fedrank("search", "owner", "allow", folder / owner, "anna").strip() for owner in OWNERS}
-    federation_file = folder / "federation.toml"
-    federation_file.write_text(
-        f'name = "three libraries"\nbroker = "http://127.0.0.1:{ports["broker"]}"\n\n'
-        f"[ranking]\ncosine = {cosine}\n\n" + "\n".join(cards),
-        encoding="utf-8",
-    )
+        OwnerFolder(folder / owner).prepare(OwnerSettings(questions_a_day=100_000_000))
+    home = BrokerFolder(folder / "broker")
     with processes(folder) as start:
+        began = time.perf_counter()
+        start("search", "broker", home.path, "--owners", len(OWNERS), "--port", ports["broker"], "--patience", 30)
+        waited_for(lambda: listens(ports["broker"]), "broker")
+        place = f"http://127.0.0.1:{ports['broker']}#{home.token('join')}"
         serve = {
-            owner: ("search", "owner", "serve", folder / owner, "--documents", folder / f"{owner}.jsonl",
-                    "--federation", federation_file, "--port", ports[owner], "--encoder", "all-minilm-l6-v2")
+            owner: ("search", "owner", "serve", folder / owner, "--documents", folder / f"{owner}.jsonl", "--join",
+                    place, "--trust-broker", "--port", ports[owner], "--encoder", "all-minilm-l6-v2")
             for owner in OWNERS
         }  # fmt: skip
-        began = time.perf_counter()
         owners = {owner: start(*command) for owner, command in serve.items()}
-        start("search", "broker", federation_file, "--port", ports["broker"], "--patience", 30)
         for name, port in ports.items():
             waited_for(lambda port=port: listens(port), name)
+        waited_for(lambda: not home.needs_release(), "statistics")
         print(f"{len(documents)} documents are served after {time.perf_counter() - began:.0f} s", flush=True)
-        for owner in OWNERS:
-            broker_tokens.append(f'{owner} = "{(folder / owner / "broker.token").read_text().strip()}"')
-        (folder / "broker.toml").write_text("\n".join(broker_tokens) + "\n", encoding="utf-8")
-        fedrank("search", "statistics", federation_file, "--broker", folder / "broker.toml", "--quiet")
 
-        asked = Federation(federation_file, ("anna", tokens))
-        plain = Federation(dataclasses.replace(asked.file, ranking=None), ("anna", tokens))
+        file, asker = OwnerFolder(folder / OWNERS[0]).asker()
+        asked = Federation(dataclasses.replace(file, ranking=RankingTerms(cosine)), asker)
+        plain = Federation(dataclasses.replace(file, ranking=None), asker)
         for what, federation in (("by BM25", plain), (f"with {cosine:g} times the cosine", asked)):
             value = quality(federation, queries, ids)
             print(f"nDCG(dcg='exp-log2')@10 of {len(queries)} queries, {what}: {value:.3f}", flush=True)

@@ -9,10 +9,11 @@ COPY reproductions reproductions
 RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.13-slim
+ARG EXTRAS=jax,report,sklearn,texts
 COPY --from=build /wheels /wheels
-RUN python -m pip install --no-cache-dir "$(ls /wheels/*.whl)[jax,report,sklearn,texts]" \
+RUN python -m pip install --no-cache-dir "$(ls /wheels/*.whl)[$EXTRAS]" \
  && useradd --create-home --uid 1000 fedrank \
- && install --directory --owner fedrank /fedrank /fedrank/runs /data
+ && install --directory --owner fedrank /fedrank /fedrank/runs /data /folder
 USER 1000:1000
 WORKDIR /fedrank
 ENV FEDRANK_DATA=/data JAX_PLATFORMS=cpu

@@ -3,18 +3,43 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from fedrank.cli.listen import Address, At, Port, Reach, Reached, log_to_stderr
-from fedrank.cli.terminal import AsJson, Names, Quiet, print_json
-from fedrank.core.errors import ConfigError, RunError
+from fedrank.cli.terminal import AsJson, Names, Quiet, Switch, print_json
+from fedrank.core.errors import ConfigError
+from fedrank.core.fields import setting
 from fedrank.core.words import printable
 from fedrank.deploy.search.folder import OwnerFolder
 from fedrank.engine.checkpoint import write_atomically
+
+
+@dataclass(frozen=True, kw_only=True)
+class Who:
+    """The federation, and who asks it."""
+
+    owner: Path | None = setting(None, "Folder of an owner that has joined the federation, which asks in its name.")
+    federation: Path = setting(Path("federation.toml"), "Without it: file that names broker and owners.")
+    asker: Path = setting(Path("asker.toml"), "And file with your name and your tokens, one an owner.")
+
+    def open_federation(self, reach: Reach) -> Any:
+        """The federation as this asker reaches it; errors as of its class."""
+        from fedrank.deploy.search.choice import PastAnswers
+        from fedrank.deploy.search.federation import Federation
+
+        if self.owner is None:
+            return Federation(self.federation, self.asker, **vars(reach))
+        file, asker = OwnerFolder(self.owner).asker()
+        return Federation(file, asker, past=PastAnswers(self.owner / "past.json"), **vars(reach))
+
+
+Asking = Annotated[Who, Parameter(name="*")]
 
 app = App(name="search", help="Search the documents of several owners; be an owner, the broker, a portal.")
 owner = App(name="owner", help="Be an owner: serve documents, add and remove them, say who may search them.")
@@ -24,10 +49,10 @@ app.command(owner)
 @app.command
 def ask(
     *query: str,
-    federation: Path = Path("federation.toml"),
-    asker: Path = Path("asker.toml"),
+    who: Asking = Who(),
     k: int = 10,
     open: int = 0,
+    all_owners: Switch = False,
     reach: Reached = Reach(),
     as_json: AsJson = False,
 ) -> None:
@@ -36,18 +61,16 @@ def ask(
     Args:
         query: The words. 'in "heated wings" -wind type:pdf author:smith after:2024-03 before:2025' finds documents
             with this phrase and without a word, of a type, an author and a time.
-        federation: File that names broker and owners.
-        asker: File with your name and your tokens, one an owner.
+        who: The federation, and who asks it.
         k: Most documents.
         open: Also print the document at this place, 1 being the best.
+        all_owners: Ask all owners, also those of whom past answers let expect nothing.
         reach: How the broker is reached.
     """
-    from fedrank.deploy.search.federation import Federation
-
     if not query:
         raise ConfigError("say what to search for: fedrank search ask words of a query")
-    asked = Federation(federation, asker, **vars(reach))
-    answer = asked.search(" ".join(query), k)
+    asked = who.open_federation(reach)
+    answer = asked.search(" ".join(query), k, all_owners=all_owners)
     if not 0 <= open <= len(answer.hits):
         raise ConfigError(f"there is no hit {open}; {len(answer.hits)} were found.")
     document = asked.fetch(answer.hits[open - 1]) if open else None
@@ -67,6 +90,8 @@ def ask(
         print(answer.note or "Nothing was found.")
     for owner, why in answer.missing.items():
         print(f"fedrank: {owner} is missing: {printable(why)}", file=sys.stderr)
+    if answer.not_asked:
+        print(f"fedrank: not asked (--all-owners does): {', '.join(answer.not_asked)}", file=sys.stderr)
     if answer.own_statistics:
         print(
             f"fedrank: scores of {', '.join(answer.own_statistics)} do not compare with the others' without the "
@@ -89,9 +114,14 @@ def serve(
     /,
     *,
     documents: Path | None = None,
+    join: str | None = None,
+    name: str | None = None,
+    url: str | None = None,
+    trust_broker: Switch = False,
     federation: Path | None = None,
     at: At = Address(),
     port: Port = 0,
+    reach: Reached = Reach(),
     reveals: str | None = None,
     fetch: bool | None = None,
     encoder: str | None = None,
@@ -105,13 +135,20 @@ def serve(
         folder: Of the owner; made if it is not there.
         documents: Folder or file that the index follows: text, Markdown, HTML, PDF, DOCX, mail, CSV, JSON lines. What
             is added, changed or removed there is so in the index, half a minute later.
-        federation: The federation's file, so that the owner takes part in its statistics.
+        join: Join a federation, at the address that its broker prints. Its words are shown for comparison with the
+            other owners, who may then ask here as this one may ask them. It may stay on the command line later.
+        name: The owner's name in the federation; the folder's without it.
+        url: Address at which the broker reaches it, where that is another than host and port.
+        trust_broker: Join without comparing words. Then the broker could hand out other keys and read all.
+        federation: The federation's file, so that the owner takes part in its statistics; the one that it has joined
+            without it.
         at: Where it listens.
+        reach: How the broker is reached when joining.
         reveals: What stands beside a hit: its title (title), its title or the beginning of its text (beginning), or
             only its score (score). Kept in owner.toml.
         fetch: Whether askers may fetch what they found. Kept in owner.toml.
-        encoder: Encoder whose cosines stand beside scores: all-minilm-l6-v2, or a folder. Kept in owner.toml; an index
-            stays with the encoder that it was made with.
+        encoder: Encoder whose cosines stand beside scores: all-minilm-l6-v2, wordllama or a folder. Kept in owner.toml;
+            an index is made anew where it changes.
         engine: Existing index: postgresql://… or https://HOST:9200/INDEX. Kept in owner.toml.
         table: Table of documents in PostgreSQL. Kept in owner.toml.
         columns: Columns or fields of a document there: id, title and text. Kept in owner.toml.
@@ -129,6 +166,16 @@ def serve(
             from fedrank.engine.settings import from_table, table_of
 
             home.prepare(from_table({**table_of(home.settings()), **given}, type(home.settings())))
+        if join is not None:
+            if not port and url is None:
+                raise ConfigError("joining needs the port to listen at: --port 8761; and --url where that differs.")
+            from fedrank.deploy.search.joining import join as join_federation
+
+            url = url or f"{'http' if at.certificate is None else 'https'}://{at.host}:{port}"
+            confirm = functools.partial(compare_words, trust=trust_broker)
+            join_federation(home, name or home.path.resolve().name, url, join, confirm, **vars(reach))
+        if federation is None and home.federation.exists():
+            federation = home.federation
         built = build(home, federation, documents)
 
         def ready(url: str) -> None:
@@ -143,39 +190,76 @@ def serve(
             home.remove_urls("owner")
 
 
+def compare_words(file: Any, words: str, *, trust: bool) -> bool:
+    """Show a federation's owners and words, and ask whether the others read the same."""
+    print(f"federation  {printable(file.name)}: {', '.join(owner.name for owner in file.owners)}")
+    print(f"words       {words}", flush=True)
+    if trust:
+        return True
+    if not sys.stdin.isatty():
+        raise ConfigError("the words must be compared by a person: start it in a terminal once, or --trust-broker.")
+    return input("Call the other owners. Do all of them see these words? yes/no: ").strip().lower() == "yes"
+
+
 @app.command
 def broker(
-    federation: Path,
+    folder: Path,
     /,
     *,
+    owners: int | None = None,
+    name: str | None = None,
+    languages: Names = ("english",),
+    epsilon: float = 1.0,
     at: At = Address(),
     port: Port = 8760,
     patience: float = 2.0,
     reach: Reached = Reach(),
 ) -> None:
-    """Carry sealed questions to the owners of a federation, and their answers back. Ctrl-C stops it.
+    """Start a federation, and carry sealed questions to its owners and their answers back. Ctrl-C stops it.
 
     Args:
-        federation: The federation's file, with the owners' addresses.
+        folder: Of the broker; made if it is not there. Of a federation that was written by hand it has
+            federation.toml, with the owners' addresses.
+        owners: Number of owners that may join; once they have, their statistics are made.
+        name: What the federation is called; the folder's name without it.
+        languages: Languages of the documents, with commas between.
+        epsilon: ε of a document in the owners' statistics.
         at: Where it listens.
         patience: Seconds that an owner may take to answer; then it is missing, and the others' hits are passed on.
         reach: How the owners are reached.
     """
     from fedrank.deploy.search.broker import BrokerApp
     from fedrank.deploy.search.federation import read_federation
+    from fedrank.deploy.search.joining import BrokerFolder
 
     log_to_stderr()
-    ca = None if reach.ca is None else str(reach.ca)
-    carrier = BrokerApp(read_federation(federation), patience=patience, ca=ca, allow_http=reach.allow_http)
-    at.serve(carrier, port, lambda url: print(f"broker  {url}", flush=True))
+    home = BrokerFolder(folder)
+    with home.lock():
+        if owners is not None:
+            terms = {"name": name or home.path.resolve().name, "analyser": {"languages": [*languages]}, "ranking": {}}
+            home.begin(owners, {**terms, "statistics": {"epsilon": epsilon}})
+        state = home.state()
+        if state is None and not home.federation.exists():
+            raise ConfigError(f"{folder}: there is no federation here; start one with --owners NUMBER.")
+        complete = state is None or len(state["cards"]) == state["owners"]
+        file = read_federation(home.federation) if complete else None
+        ca = None if reach.ca is None else str(reach.ca)
+        options = {"patience": patience, "ca": ca, "allow_http": reach.allow_http}
+        carrier = BrokerApp(file, None if state is None else home, **options)
+
+        def ready(url: str) -> None:
+            print(f"broker  {url}", flush=True)
+            if state is not None:
+                print(f"join    fedrank search owner serve FOLDER --join {url}#{home.token('join')}", flush=True)
+            at.warn_without_tls("tokens of owners that join")
+
+        at.serve(carrier, port, ready)
 
 
 @app.command
 def portal(
-    federation: Path,
-    /,
     *,
-    asker: Path = Path("asker.toml"),
+    who: Asking = Who(),
     at: At = Address(),
     port: Port = 8770,
     names: Names = (),
@@ -187,8 +271,7 @@ def portal(
     """Serve a search page and a REST interface for your own people, who ask in the asker's name. Ctrl-C stops it.
 
     Args:
-        federation: File that names broker and owners.
-        asker: File with the asker's name and tokens.
+        who: The federation, and who asks it.
         at: Where it listens.
         names: Host names by which browsers call it, such as that of the proxy in front of it; beside localhost, the
             host above and numeric addresses, which always are. Requests under other names are refused.
@@ -198,13 +281,12 @@ def portal(
         groups_header: Header in which it names groups of the person, with commas between.
         reach: How the broker is reached.
     """
-    from fedrank.deploy.search.federation import Federation
     from fedrank.deploy.search.portal import PortalApp
 
     log_to_stderr()
     private = b"" if company_key is None else read_key(company_key)
     headers = (user_header, groups_header)
-    page = PortalApp(Federation(federation, asker, **vars(reach)), [at.host, *names], private, headers)
+    page = PortalApp(who.open_federation(reach), [at.host, *names], private, headers)
 
     def ready(url: str) -> None:
         print(f"portal  {url}", flush=True)
@@ -214,10 +296,24 @@ def portal(
 
 
 @app.command
+def mcp(*, who: Asking = Who(), questions: int = 100, reach: Reached = Reach()) -> None:
+    """Let an assistant search, as tools of an MCP server on standard input and output.
+
+    Args:
+        who: The federation, and who asks it.
+        questions: Searches and opened documents until it stops.
+        reach: How the broker is reached.
+    """
+    from fedrank.deploy.search.assistants import make_server
+
+    make_server(who.open_federation(reach), questions).run("stdio")
+
+
+@app.command
 def person(key: Path, name: str | None = None, /, *, company: str = "", groups: Names = (), days: int = 90) -> None:
     """Say, as a company, who one of its people is: the table [person] of asker.toml.
 
-    Without a name the company's public key is printed, for fedrank search owner allow FOLDER COMPANY --key.
+    Without a name the company's public key is printed, for fedrank search owner allow FOLDER COMPANY --signs KEY.
 
     Args:
         key: File of the company's private key; made if it is not there.
@@ -257,28 +353,6 @@ def read_key(file: Path) -> bytes:
     if len(key) != 32:
         raise ConfigError(f"{file}: is no key of a company, which has 32 bytes; got {len(key)}.")
     return key
-
-
-@owner.command
-def card(folder: Path, /, *, name: str, url: str = "") -> None:
-    """Print what an owner's card in federation.toml says: name, key, address.
-
-    Args:
-        folder: Of the owner; made if it is not there.
-        name: The owner's name in the federation.
-        url: Its address; without it that at which it is served now, if it is.
-    """
-    home = OwnerFolder(folder)
-    home.prepare()
-    if not url:
-        try:
-            url = home.url("owner")
-        except RunError:
-            url = ""
-    import tomlkit
-
-    table = {"name": name, "key": home.public_key(), "url": url}
-    print("[[owners]]", *(f"{key} = {tomlkit.item(value).as_string()}" for key, value in table.items()), sep="\n")
 
 
 @owner.command
@@ -407,30 +481,33 @@ def status(folder: Path, /, *, as_json: AsJson = False) -> None:
 
 @app.command
 def statistics(
-    federation: Path,
+    folder: Path,
     /,
     *,
-    broker: Path = Path("broker.toml"),
     release: int = 0,
     reach: Reached = Reach(),
     quiet: Quiet = False,
 ) -> None:
     """As the broker, have all owners make the federation's statistics: noisy sums that hide each owner's part.
 
+    The broker makes the first release itself once all owners have joined.
+
     Args:
-        federation: The federation's file, with the owners' addresses.
-        broker: TOML file with the broker's token at each owner: name = "token".
+        folder: Of the broker: federation.toml with the owners' addresses, and broker.toml with the broker's token at
+            each (name = "token").
         release: Number of the release, from 0; the same again if one has failed.
         reach: How the owners are reached.
     """
     from fedrank.deploy.search.federation import read_federation
+    from fedrank.deploy.search.joining import BrokerFolder
     from fedrank.deploy.search.statistics import make_statistics
     from fedrank.engine.settings import read_toml
 
-    file, given = read_federation(federation), read_toml(broker)
+    home = BrokerFolder(folder)
+    file, given = read_federation(home.federation), read_toml(home.tokens)
     wrong = [name for name, token in given.items() if not isinstance(token, str)]
     if wrong:
-        raise ConfigError(f"{broker}: {wrong[0]} must be a text, the broker's token at that owner.")
+        raise ConfigError(f"{home.tokens}: {wrong[0]} must be a text, the broker's token at that owner.")
     say = (lambda _: None) if quiet else (lambda step: print(f"statistics: {step}", file=sys.stderr))
     tokens = {name: str(token) for name, token in given.items()}
     sent, table = make_statistics(file, tokens, release, progress=say, timeout=120.0, **vars(reach))

@@ -357,8 +357,9 @@ TABLES = {
 SILENT = {
     "demo web", "rank", "export", "new", "completion", "hub serve", "hub relay", "hub credential revoke", "hub resume",
     "hub backup", "hub restore", "hub rotate",
-    "silos key", "search owner serve", "search owner card", "search owner allow", "search owner forbid",
-    "search owner add", "search owner remove", "search broker", "search portal", "search person", "search statistics",
+    "silos key", "search owner serve", "search owner allow", "search owner forbid",
+    "search owner add", "search owner remove", "search broker", "search portal", "search mcp",
+    "search person", "search statistics",
     "slates serve", "slates coordinate", "slates simulate", "data clicks generate",
 }  # fmt: skip
 

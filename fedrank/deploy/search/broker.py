@@ -4,7 +4,8 @@
 ``{"missing": why}``. All owners are asked at once, and whoever has not answered ``patience`` seconds later is missing:
 one deadline for the whole query. An owner that lets two deadlines pass, without an answer to anybody meanwhile, is not
 asked until it answers a look at ``/healthz`` in the background (a circuit breaker), so that one that hangs costs
-searchers two waits and not one a search. ``GET /v1/owners`` has names and keys, to compare with ``federation.toml``.
+searchers two waits and not one a search. ``POST /v1/join`` takes an owner's card
+(:mod:`fedrank.deploy.search.joining`).
 """
 
 from __future__ import annotations
@@ -12,23 +13,29 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import functools
 import json
+import logging
 import ssl
 import time
 from typing import Any
 
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import ConfigError, FedrankError
 from fedrank.core.optional import OptionalModule
 from fedrank.core.trees import Json
 from fedrank.deploy.http.app import HttpApp, RequestCounts
 from fedrank.deploy.http.client import HttpClient
-from fedrank.deploy.http.guard import Guard, Rate, network_of
+from fedrank.deploy.http.guard import Guard, Rate, Secret, bearer, network_of
 from fedrank.deploy.http.routes import REFUSALS, HttpRequest, HttpResponse, Route, json_response, too_many
-from fedrank.deploy.search.federation import FederationFile, OwnerCard
+from fedrank.deploy.search.federation import FederationFile, OwnerCard, federation_text, read_federation
+from fedrank.deploy.search.joining import LARGEST_CARD, BrokerFolder
+from fedrank.deploy.search.statistics import make_statistics
+from fedrank.engine.settings import read_toml
 from fedrank.texts.served.envelopes import LARGEST_ANSWER, LARGEST_QUESTION
 
 httpx = OptionalModule("httpx", "search", "The broker of a federation")
 
+_log = logging.getLogger("fedrank.broker")
 #: Seconds from a query to its answer; owners that have not answered by then are missing.
 PATIENCE = 2.0
 #: Connections to one owner, and questions that may wait for one of them.
@@ -49,7 +56,7 @@ class _Carrier:
     """
 
     def __init__(self, card: OwnerCard, patience: float, **options: Any):
-        checked = HttpClient(card.url, **options)
+        self.card, checked = card, HttpClient(card.url, **options)
         self._url, self._patience = checked.url, patience
         limits = httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS)
         verify = checked.tls or False
@@ -135,7 +142,9 @@ class BrokerApp(HttpApp):
     """Carries questions and answers.
 
     Args:
-        federation: The owners; each with an address.
+        federation: The owners; each with an address. None: they have not all joined.
+        folder: Folder that cards of owners are written to, and that has the tokens for statistics; None: no owner can
+            join.
         patience: Seconds from a query to its answer.
         questions_per_minute: Most requests from one network address.
         ca: File with the certificates to trust in place of the system's.
@@ -147,33 +156,97 @@ class BrokerApp(HttpApp):
 
     def __init__(
         self,
-        federation: FederationFile,
+        federation: FederationFile | None,
+        folder: BrokerFolder | None = None,
         *,
         patience: float = PATIENCE,
         questions_per_minute: float = 6000.0,
         ca: str | None = None,
         allow_http: bool = False,
     ):
-        super().__init__(Guard(), RequestCounts(), on_stop=self._stop)
-        self._federation = federation
-        if lacking := [card.name for card in federation.owners if not card.url]:
-            raise ConfigError(f"the broker needs the address of {', '.join(lacking)}: url in [[owners]].")
-        self._carriers = {
-            card.name: _Carrier(card, patience, ca=ca, allow_http=allow_http) for card in federation.owners
-        }
+        super().__init__(Guard(), RequestCounts(), on_start=self._start, on_stop=self._stop)
+        self._folder, self._patience, self._reach = folder, patience, {"ca": ca, "allow_http": allow_http}
+        self._carriers: dict[str, _Carrier] = {}
+        if federation is not None:
+            self._carry_for(federation)
+        self._summing: asyncio.Task[None] | None = None
+        self._code = Secret(None if folder is None else folder.token("join"), "join.token")
         self._rate = Rate(questions_per_minute, 100, time.monotonic_ns)
-        largest = (LARGEST_QUESTION * 4 // 3 + 200) * len(federation.owners)
+        state = folder.state() if folder else None
+        owners = state["owners"] if state else len(self._carriers)
+        largest = (LARGEST_QUESTION * 4 // 3 + 200) * max(1, owners)
         self.add_routes(
             {
                 "/v1/ask": Route("ask", ("POST",), self._anybody, self._ask, max_body=largest),
-                "/v1/owners": Route("owners", ("GET", "HEAD"), None, self._owners),
+                "/v1/join": Route("join", ("POST",), self._may_join, self._join, max_body=LARGEST_CARD),
                 "/healthz": Route("healthz", ("GET", "HEAD"), None, self._healthz),
             }
         )
 
+    def _carry_for(self, federation: FederationFile) -> list[_Carrier]:
+        """Carry to these owners; returns the connections to those of before."""
+        if lacking := [card.name for card in federation.owners if not card.url]:
+            raise ConfigError(f"the broker needs the address of {', '.join(lacking)}: url in [[owners]].")
+        former = [*self._carriers.values()]
+        self._carriers = {card.name: _Carrier(card, self._patience, **self._reach) for card in federation.owners}
+        return former
+
+    async def _start(self) -> None:
+        self._sum_when_needed()
+
+    def _sum_when_needed(self) -> None:
+        if self._folder is not None and self._summing is None and self._folder.needs_release():
+            self._summing = asyncio.create_task(self._make_statistics(self._folder))
+
+    async def _make_statistics(self, folder: BrokerFolder) -> None:
+        """Have the owners make their first release, as soon as all of them are served."""
+        pause, said = _FIRST_LOOK, ""
+        while folder.needs_release():
+            try:
+                file, tokens = read_federation(folder.federation), read_toml(folder.tokens)
+                made = functools.partial(make_statistics, file, tokens, 0, timeout=120.0, **self._reach)
+                _, table = await asyncio.to_thread(made)
+                folder.note_release()
+                _log.info("the owners' statistics are made, with ε = %g a document; %s", file.epsilon, table.note())
+            except FedrankError as error:
+                if str(error) != said:
+                    _log.info("statistics wait: %s", error)
+                said, pause = str(error), min(2 * pause, _LONGEST_PAUSE / 4)
+                await asyncio.sleep(pause)
+        self._summing = None
+
     async def _stop(self) -> None:
+        if self._summing is not None:
+            self._summing.cancel()
         for carrier in self._carriers.values():
             await carrier.close()
+
+    def _may_join(self, request: HttpRequest) -> HttpResponse | None:
+        if self._code.matches(bearer(request.authorization)):
+            return None
+        return self._deny(self._guard.admin_failure, request)
+
+    async def _join(self, request: HttpRequest) -> HttpResponse:
+        assert self._folder is not None
+        try:
+            body = json.loads(request.body)
+            card, token = OwnerCard(*(str(body[part]) for part in ("name", "key", "url"))), str(body["token"])
+            Secret(token, "token")
+        except (ValueError, TypeError, KeyError, RecursionError, ConfigError):
+            return REFUSALS["malformed"]
+        try:
+            file = self._folder.add(card, token)
+        except ConfigError as error:
+            return json_response(409, {"error": "refused", "detail": str(error)}, reason="refused")
+        state = self._folder.state() or {}
+        answer: dict[str, Json] = {"joined": len(state["cards"]), "owners": state["owners"]}
+        if file is None:
+            return json_response(200, answer)
+        if file.owners != tuple(carrier.card for carrier in self._carriers.values()):
+            for former in self._carry_for(file):
+                await former.close()
+        self._sum_when_needed()
+        return json_response(200, {**answer, "federation": federation_text(file)})
 
     def _anybody(self, request: HttpRequest) -> HttpResponse | None:
         seconds = self._rate.wait(network_of(request.address))
@@ -191,10 +264,6 @@ class BrokerApp(HttpApp):
     async def _carry(self, name: str, sealed: bytes) -> dict[str, Json]:
         carrier = self._carriers.get(name)
         return _missing("there is no such owner in this federation") if carrier is None else await carrier.carry(sealed)
-
-    async def _owners(self, request: HttpRequest) -> HttpResponse:
-        owners: list[Json] = [{"name": card.name, "key": card.key} for card in self._federation.owners]
-        return json_response(200, {"name": self._federation.name, "owners": owners})
 
     async def _healthz(self, request: HttpRequest) -> HttpResponse:
         return json_response(200, {"status": "ok"})

@@ -17,7 +17,7 @@
 
     [[owners]]
     name = "north"
-    key = "…"                       # fedrank search owner card FOLDER
+    key = "…"
     url = "https://north.example.org:8760"     # for the broker alone
 
 ``asker.toml``::
@@ -40,6 +40,7 @@ import math
 import os
 import re
 import statistics
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -54,6 +55,7 @@ from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json
 from fedrank.deploy.http.client import HttpClient
+from fedrank.deploy.search.choice import PastAnswers
 from fedrank.engine.settings import read_toml
 from fedrank.texts.data.features import K1
 from fedrank.texts.served.analyser import Analyser
@@ -66,6 +68,7 @@ from fedrank.texts.served.owner import (
     LONGEST_WORD,
     MOST_WORDS,
     NAMES,
+    expected_cosines,
 )
 from fedrank.texts.served.query import NO_SNIPPET, Snippet, parse_query, snippet_of
 from fedrank.texts.served.statistics import StatisticsTerms
@@ -85,6 +88,8 @@ _NO_WORDS = "These are words that nearly every text has, and are not searched; a
 _NOTHING = "Add a word to search for: phrases, exclusions and filters choose among what words find."
 #: Hits that each owner is asked for at least where not the scores alone put them in order.
 _RERANKED = 20
+#: First hits of a list by whose owners later ones are chosen.
+_LED = 10
 
 
 @dataclass(frozen=True)
@@ -185,36 +190,56 @@ def read_federation(path: Path) -> FederationFile:
     """
     raw = read_toml(path)
     try:
-        _only(raw, ("name", "broker", "owners", "analyser", "statistics", "ranking"), "")
-        statistics, rows, ranking = raw.get("statistics", {}), raw.get("owners", []), raw.get("ranking", {})
-        if not isinstance(statistics, dict) or not isinstance(ranking, dict) or not isinstance(rows, list):
-            raise ConfigError("statistics and ranking must be tables and owners a list of tables.")
-        _only(ranking, ("cosine",), "ranking.")
-        cosine = _number(ranking.get("cosine", COSINE), "ranking.cosine")
-        terms = RankingTerms(cosine) if "ranking" in raw else None
-        _only(statistics, ("epsilon", "delta", "releases"), "statistics.")
-        owners = []
-        for row in rows:
-            if not isinstance(row, dict):
-                raise ConfigError("owners must be a list of tables: [[owners]].")
-            _only(row, ("name", "key", "url"), "owners.")
-            owners.append(OwnerCard(*(_text(row, name, name == "url") for name in ("name", "key", "url"))))
-        analyser = raw.get("analyser", {})
-        languages = analyser.get("languages", ["english"]) if isinstance(analyser, dict) else None
-        if not isinstance(languages, list) or not all(isinstance(one, str) for one in languages):
-            raise ConfigError('analyser must be a table with languages = ["english", …].')
-        _only(analyser, ("languages",), "analyser.")
-        numbers = {key: _number(value, f"statistics.{key}") for key, value in statistics.items()}
-        return FederationFile(
-            _text(raw, "name", False),
-            tuple(owners),
-            _text(raw, "broker", True),
-            **numbers,
-            ranking=terms,
-            languages=tuple(languages),
-        )
+        return federation_of(raw)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
+
+
+def federation_of(raw: Mapping[str, Any]) -> FederationFile:
+    """The federation that the tables of ``federation.toml`` describe.
+
+    Raises:
+        ConfigError: A key is unknown, missing, or of the wrong type.
+    """
+    _only(raw, ("name", "broker", "owners", "analyser", "statistics", "ranking"), "")
+    statistics, rows, ranking = raw.get("statistics", {}), raw.get("owners", []), raw.get("ranking", {})
+    if not isinstance(statistics, dict) or not isinstance(ranking, dict) or not isinstance(rows, list):
+        raise ConfigError("statistics and ranking must be tables and owners a list of tables.")
+    _only(ranking, ("cosine",), "ranking.")
+    cosine = _number(ranking.get("cosine", COSINE), "ranking.cosine")
+    terms = RankingTerms(cosine) if "ranking" in raw else None
+    _only(statistics, ("epsilon", "delta", "releases"), "statistics.")
+    owners = []
+    for row in rows:
+        if not isinstance(row, dict):
+            raise ConfigError("owners must be a list of tables: [[owners]].")
+        _only(row, ("name", "key", "url"), "owners.")
+        owners.append(OwnerCard(*(_text(row, name, name == "url") for name in ("name", "key", "url"))))
+    analyser = raw.get("analyser", {})
+    languages = analyser.get("languages", ["english"]) if isinstance(analyser, dict) else None
+    if not isinstance(languages, list) or not all(isinstance(one, str) for one in languages):
+        raise ConfigError('analyser must be a table with languages = ["english", …].')
+    _only(analyser, ("languages",), "analyser.")
+    numbers = {key: _number(value, f"statistics.{key}") for key, value in statistics.items()}
+    return FederationFile(
+        _text(raw, "name", False),
+        tuple(owners),
+        _text(raw, "broker", True),
+        **numbers,
+        ranking=terms,
+        languages=tuple(languages),
+    )
+
+
+def federation_text(file: FederationFile) -> str:
+    """The text of ``federation.toml``, which :func:`read_federation` reads."""
+    import tomlkit
+
+    tables: dict[str, Any] = {"name": file.name, "broker": file.broker, "analyser": {"languages": [*file.languages]}}
+    tables["statistics"] = {name: getattr(file, name) for name in ("epsilon", "delta", "releases")}
+    if file.ranking is not None:
+        tables["ranking"] = {"cosine": file.ranking.cosine}
+    return tomlkit.dumps(tables | {"owners": [vars(owner) for owner in file.owners]})
 
 
 @dataclass(frozen=True)
@@ -248,6 +273,7 @@ class Answer:
         own_statistics: Owners whose scores do not compare with the others', as they lack the federation's statistics.
         left_out_cosines: Owners whose cosines are none that an encoder gives, and were not used.
         note: Why the query finds nothing anywhere; empty where owners were asked.
+        not_asked: Owners that the query was not shown, as past answers let expect nothing of them.
     """
 
     hits: tuple[Hit, ...]
@@ -255,6 +281,7 @@ class Answer:
     own_statistics: tuple[str, ...] = ()
     left_out_cosines: tuple[str, ...] = ()
     note: str = ""
+    not_asked: tuple[str, ...] = ()
 
 
 class Fetched(NamedTuple):
@@ -282,6 +309,7 @@ class Federation:
         ca: File with the certificates to trust in place of the system's.
         allow_http: Plain http to another machine, where the network itself is protected.
         timeout: Longest silence of the broker, in seconds.
+        past: Past answers, by which the owners to ask are chosen where no person is named; None: all are asked.
 
     Raises:
         ConfigError: A file cannot be used, or there is no way to the owners.
@@ -296,7 +324,9 @@ class Federation:
         ca: str | os.PathLike[str] | None = None,
         allow_http: bool = False,
         timeout: float = 20.0,
+        past: PastAnswers | None = None,
     ):
+        self._past, self._lock = past, threading.Lock()
         self.file = federation if isinstance(federation, FederationFile) else read_federation(Path(federation))
         self._analyser = Analyser(self.file.languages)
         self.asker, self._tokens, self._person = (*asker, None) if isinstance(asker, tuple) else read_asker(Path(asker))
@@ -305,7 +335,9 @@ class Federation:
             raise ConfigError('the federation names no broker; put broker = "https://…" into its file.')
         self._broker = HttpClient(self.file.broker, ca=ca, allow_http=allow_http, timeout=timeout)
 
-    def search(self, query: str, k: int = 10, person: Mapping[str, Json] | None = None) -> Answer:
+    def search(
+        self, query: str, k: int = 10, person: Mapping[str, Json] | None = None, all_owners: bool = False
+    ) -> Answer:
         """The best documents of all owners for a query.
 
         Args:
@@ -313,6 +345,7 @@ class Federation:
                 :mod:`fedrank.texts.served.query`.
             k: Most hits.
             person: Who asks, in place of the person of the class.
+            all_owners: Ask all owners, whatever past answers say.
 
         Raises:
             ConfigError: The query has too many or too long words, or k is out of range.
@@ -332,7 +365,14 @@ class Federation:
         question |= {"analyser": self._analyser.fingerprint, "snippets": k, "conditions": conditions.as_json()}
         if ranked:
             question |= {"features": True, "query": query[:LONGEST_QUERY]}
-        answers, missing = self._ask({owner.name: question for owner in self.file.owners}, person)
+        names = [owner.name for owner in self.file.owners]
+        # What one person may read must not decide what another is given, so people of a company ask all.
+        past = None if person or self._person else self._past
+        asked = names
+        if past is not None and not all_owners:
+            with self._lock:
+                asked = past.choose(words, names)
+        answers, missing = self._ask(dict.fromkeys(asked, question), person)
         hits, alone, encoders = list[Hit](), list[str](), dict[str, str]()
         for owner, body in ((one.name, answers[one.name]) for one in self.file.owners if one.name in answers):
             try:
@@ -347,14 +387,23 @@ class Federation:
                 missing[owner] = str(error)
             except (KeyError, TypeError, ValueError, IndexError, OverflowError):
                 missing[owner] = "its answer makes no sense"
-        if not answers or len(missing) == len(self.file.owners):
+        if not answers or len(missing) == len(asked):
             raise RunError("no owner answered: " + "; ".join(f"{owner}: {why}" for owner, why in missing.items()))
         hits.sort(key=lambda hit: -hit.score)
         lying = _lying_encoders(hits)
         if ranked and hits and all(hit.features is not None for hit in hits):
             hits = self._order(hits, {**encoders, **dict.fromkeys(lying, "")})
+        if past is not None and len(asked) == len(names) and not conditions:
+            pieces = [(hit.owner, hit.title or hit.snippet.text, self._words_of_hit(hit)) for hit in hits]
+            with self._lock:
+                past.record(words, [hit.owner for hit in hits[:_LED]], [piece for piece in pieces if piece[2]])
         alone = alone if len(self.file.owners) > 1 else []
-        return Answer(tuple(hits[:k]), missing, tuple(alone), tuple(sorted(lying)))
+        left = tuple(name for name in names if name not in asked)
+        return Answer(tuple(hits[:k]), missing, tuple(alone), tuple(sorted(lying)), not_asked=left)
+
+    def _words_of_hit(self, hit: Hit) -> set[str]:
+        """Words of what is shown of a document."""
+        return {*self._analyser.cut(f"{hit.title} {hit.snippet.text}")}
 
     def _words(self, query: str) -> list[str]:
         """The words of a query that owners take."""
@@ -512,19 +561,8 @@ def base_and_features(
     best = base.max(initial=0.0)
     base = base / best if best > 0 else base
     known = np.asarray(comparable, np.bool_)
-    numbers[~known, 0] = _expected_cosines(base[known], numbers[known, 0], base[~known])
+    numbers[~known, 0] = expected_cosines(base[known], numbers[known, 0], base[~known])
     return (base + cosine * numbers[:, 0]).astype(np.float32), numbers.astype(np.float32)
-
-
-def _expected_cosines(
-    scores: Float64[np.ndarray, " known"], cosines: Float64[np.ndarray, " known"], at: Float64[np.ndarray, " others"]
-) -> Float64[np.ndarray, " others"]:
-    """The cosines that hits with these scores are expected to have; 0 where none is known."""
-    if not len(cosines):
-        return np.zeros_like(at)
-    spread = np.var(scores)
-    slope = np.mean((scores - scores.mean()) * cosines) / spread if spread > 0 else 0.0
-    return np.clip(cosines.mean() + slope * (at - scores.mean()), -1.0, 1.0)
 
 
 def read_asker(path: Path) -> tuple[str, Mapping[str, str], Mapping[str, Json] | None]:
@@ -578,6 +616,8 @@ __all__ = [
     "Fetched",
     "Hit",
     "OwnerCard",
+    "federation_of",
+    "federation_text",
     "read_asker",
     "read_federation",
 ]

@@ -13,10 +13,13 @@
     engine.authorization  value of the header Authorization for OpenSearch or Elasticsearch, where the owner uses it
     owner.url           address of the owner while it is served
     owner.certificate   path of its certificate while it is served with TLS, which the owner's own commands trust
+    federation.toml     the federation that it has joined, once its people have compared the words
+    past.json           secret: past answers to questions in its name, by which owners to ask are chosen
 """
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import hashlib
 import hmac
@@ -36,14 +39,15 @@ from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.deploy.database import VersionError, create_private, open_database
 from fedrank.deploy.folder import ServedFolder
+from fedrank.deploy.search.federation import FederationFile, federation_text, read_federation
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import from_table, read_toml
 from fedrank.texts.served.analyser import Analyser
-from fedrank.texts.served.encoder import Encoder
+from fedrank.texts.served.encoder import Encoder, load_encoder
 from fedrank.texts.served.engines import Engine
 from fedrank.texts.served.engines.foreign import Columns, Place
 from fedrank.texts.served.engines.tantivy import TantivyEngine
-from fedrank.texts.served.envelopes import Tickets, key_text
+from fedrank.texts.served.envelopes import Tickets, key_of, key_text
 from fedrank.texts.served.owner import Admitted, Owner, OwnerSettings
 from fedrank.texts.served.rights import check_names
 from fedrank.texts.served.statistics import TermTable
@@ -104,20 +108,21 @@ class Askers:
         except (OSError, sqlite3.Error, VersionError) as error:
             raise RunError(f"{path}: cannot be used as a list of askers ({error}).") from error
 
-    def allow(self, name: str, groups: Sequence[str] = (), key: bytes = b"") -> str:
-        """Let an asker ask, with a new token, which is returned and kept as its hash only.
+    def allow(self, name: str, groups: Sequence[str] = (), key: bytes = b"", token: str = "") -> str:
+        """Let an asker ask, with a token, which is returned and kept as its hash only.
 
         Args:
             name: The asker.
             groups: Groups that documents may name as their readers.
             key: Public key by which it signs for its people, 32 bytes; empty: it asks for itself.
+            token: Its token; empty: a new one.
 
         Raises:
             ConfigError: A name cannot be used.
             RunError: It cannot be written.
         """
         check_names(name, *groups)
-        token = secrets.token_urlsafe(32)
+        token = token or secrets.token_urlsafe(32)
         self._write(
             "INSERT INTO asker (name, token, groups, key) VALUES (?1, ?2, ?3, ?4) "
             "ON CONFLICT (name) DO UPDATE SET (token, groups, key) = (?2, ?3, ?4)",
@@ -304,6 +309,41 @@ class OwnerFolder(ServedFolder):
         a_day = {"search": settings.questions_a_day, "fetch": settings.fetches_a_day}
         return Askers(self.path / "askers.db", a_day, settings.questions_a_person, settings.log_days)
 
+    @property
+    def federation(self) -> Path:
+        """File of the federation that the owner has joined, once it has."""
+        return self.path / "federation.toml"
+
+    def keep_federation(self, file: FederationFile, admit: bool) -> None:
+        """Keep the file of a federation, and let its owners ask here if ``admit`` says so; errors as its parts."""
+        if admit:
+            askers = self.askers()
+            for card in file.owners:
+                askers.allow(card.name, token=self._shared_token(card.key, asks=False))
+            askers.close()
+        write_atomically(self.federation, federation_text(file).encode())
+
+    def asker(self) -> tuple[FederationFile, tuple[str, dict[str, str]]]:
+        """The federation, and this owner as one of its askers: name, and token at each owner.
+
+        Raises:
+            ConfigError: It has joined no federation.
+            RunError: There is no owner here.
+        """
+        file, own = read_federation(self.federation), self.public_key()
+        names = [card.name for card in file.owners if card.key == own]
+        if not names:
+            raise ConfigError(f"{self.federation}: no owner has the key of {self.path}.")
+        return file, (names[0], {card.name: self._shared_token(card.key, asks=True) for card in file.owners})
+
+    def _shared_token(self, key: str, asks: bool) -> str:
+        """The token between this owner and another, which both compute; ``asks``: this one asks the other."""
+        own, other = self.public_key(), key
+        shared = self.private_key().exchange(key_of(key))
+        between = f"{own} {other}" if asks else f"{other} {own}"
+        digest = hmac.new(shared, b"fedrank asker 1\0" + between.encode(), hashlib.sha256).digest()
+        return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
     def analyser(self) -> Analyser:
         """The analyser of the languages that the settings name; errors as of its class."""
         return Analyser(tuple(self.settings().languages.split()))
@@ -311,7 +351,7 @@ class OwnerFolder(ServedFolder):
     def encoder(self) -> Encoder | None:
         """The encoder that the settings name; errors as of its class."""
         name = self.settings().encoder
-        return Encoder(name) if name else None
+        return load_encoder(name) if name else None
 
     def engine(self, encoder: Encoder | None = None) -> Engine:
         """The index that the settings name: one in this folder, or an existing one.

@@ -121,7 +121,9 @@ class PortalApp(HttpApp):
             return REFUSALS["malformed"]
         try:
             who, person = self._person(request)
-            answer = await self._work(functools.partial(self._federation.search, query, k, person))
+            answer = await self._work(
+                functools.partial(self._federation.search, query, k, person, body.get("all_owners") is True)
+            )
         except ConfigError as error:
             return _refuse(400, str(error))
         except FedrankError as error:
@@ -141,7 +143,7 @@ class PortalApp(HttpApp):
             for hit in answer.hits
         ]
         said: dict[str, Json] = {"missing": dict(answer.missing), "own_statistics": [*answer.own_statistics]}
-        said |= {"left_out_cosines": [*answer.left_out_cosines], "note": answer.note}
+        said |= {"left_out_cosines": [*answer.left_out_cosines], "note": answer.note, "not_asked": [*answer.not_asked]}
         return json_response(200, {"answer": name, "hits": hits, **said})
 
     async def _fetch(self, request: HttpRequest) -> HttpResponse:

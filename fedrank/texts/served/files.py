@@ -11,11 +11,13 @@
 =====================================  ===============================================================================
 
 Text may be in any encoding. A file that cannot be read, or holds what another file holds, is left out and named.
+HTML, PDF and DOCX are read by a process with limits of time and memory, so that no file stops its owner.
 """
 
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import email
 import email.policy
@@ -26,6 +28,9 @@ import json
 import mailbox
 import os
 import re
+import subprocess
+import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -34,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrank.core.errors import FormatError, MissingDataError, MissingExtraError
-from fedrank.core.optional import OptionalModule
+from fedrank.core.optional import OptionalModule, require
 from fedrank.texts.served.documents import LONGEST_ID, Document, document_of
 from fedrank.texts.served.rights import CLOSED, readers_text
 
@@ -44,6 +49,8 @@ docx = OptionalModule("docx", "documents", "Text of a DOCX file")
 pypdf = OptionalModule("pypdf", "documents", "Text of a PDF file")
 yaml = OptionalModule("yaml", "documents", "Front matter of Markdown")
 
+#: Modules that a reader needs.
+_NEEDED = {"_of_html": ("bs4",), "_of_pdf": ("pypdf",), "_of_docx": ("docx",)}
 #: Parts of a page that are not its text.
 _NO_TEXT = ("script", "style", "noscript", "template", "nav", "header", "footer", "aside")
 _NO_TEXT += ("button", "datalist", "input", "select", "textarea")
@@ -62,6 +69,9 @@ _LARGEST, _LONGEST_CELL = 256 << 20, 10_000_000
 _LONGEST_PAGE = 2_000_000
 #: Beginnings and ends of what the parser looks through again and again where it does not end.
 _UNENDED = ((re.compile("<!--"), "-->"), (re.compile("<[a-zA-Z/!?]"), ">"))
+
+#: Seconds for which a file may be read, and bytes of memory of the process that does.
+_SECONDS, _MEMORY = 60.0, 4 << 30
 
 #: Name of the file that says who may read the files of its folder and below.
 READERS_FILE = "READERS"
@@ -300,6 +310,94 @@ def _fold_keys(given: Mapping[Any, Any]) -> dict[str, Any]:
     return found
 
 
+class _Reader:
+    """A process that reads files of kinds whose parsers can be made to run or grow without end."""
+
+    def __init__(self):
+        self._lock, self._process = threading.Lock(), None
+
+    def parse(self, name: str, raw: bytes) -> _Parts:
+        """Parts of a file that a function of this module reads.
+
+        Raises:
+            FormatError: It raised an error, or needs more time or memory than there is.
+        """
+        with self._lock:
+            process = self._process = self._process or self._start()
+            assert process.stdin is not None and process.stdout is not None
+            late = threading.Event()
+            timer = threading.Timer(_SECONDS, lambda: (late.set(), process.kill()))
+            timer.start()
+            try:
+                process.stdin.write(f"{name} {len(raw)}\n".encode() + raw)
+                process.stdin.flush()
+                found = json.loads(process.stdout.readline())
+            except (OSError, ValueError) as error:
+                process.kill()
+                self._process = None
+                why = f"takes more than {_SECONDS:g} seconds" if late.is_set() else "ended the process that reads files"
+                raise FormatError(f"{why}, and is not read.") from error
+            finally:
+                timer.cancel()
+                timer.join()
+                if late.is_set():
+                    self._process = None
+        if "error" in found:
+            raise FormatError(found["error"])
+        title, body, about = found["parts"]
+        return title, body, about
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        code = "from fedrank.texts.served.files import serve_reads; serve_reads()"
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        pipe = subprocess.PIPE
+        process = subprocess.Popen([sys.executable, "-c", code, str(_MEMORY)], stdin=pipe, stdout=pipe, env=env)
+        assert process.stdout is not None
+        process.stdout.readline()  # its first line says that it has started
+        return process
+
+
+_reader = _Reader()
+
+
+def _limit_reading(read: Callable[[Any], _Parts]) -> Callable[[Any], _Parts]:
+    """The same function, run by a process with limits."""
+
+    @functools.wraps(read)
+    def read_within_limits(raw: bytes | str) -> _Parts:
+        for module in _NEEDED[read.__name__]:
+            require("documents", f"Text of {read.__name__.removeprefix('_of_')}", module)
+        return _reader.parse(
+            read.__name__, raw if isinstance(raw, bytes) else codecs.BOM_UTF8 + raw.encode("utf-8", "replace")
+        )
+
+    return read_within_limits
+
+
+def serve_reads() -> None:
+    """Read what comes on standard input, within a memory limit: the process that :class:`_Reader` starts."""
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a parser prints is no answer
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[-1]), -1))
+    out.write(b"ready\n")
+    out.flush()
+    while line := sys.stdin.buffer.readline():
+        name, size = line.split()
+        raw = sys.stdin.buffer.read(int(size))
+        try:
+            found: dict[str, Any] = {"parts": globals()[name.decode()].__wrapped__(raw)}
+        except MemoryError:
+            found = {"error": f"needs more than {int(sys.argv[-1]) >> 20} MiB of memory, and is not read."}
+        except Exception as error:  # readers of other people's formats raise what they like
+            found = {"error": str(error) or type(error).__name__}
+        out.write(json.dumps(found).encode() + b"\n")
+        out.flush()
+
+
+@_limit_reading
 def _of_html(raw: bytes | str) -> _Parts:
     text = raw if isinstance(raw, str) else bs4.UnicodeDammit(raw, is_html=True).unicode_markup or ""
     whole, text = len(text), text[:_LONGEST_PAGE]
@@ -326,6 +424,7 @@ def _of_html(raw: bytes | str) -> _Parts:
     return title, "\n".join(line for part in text.split("\n") if (line := part.strip())), about
 
 
+@_limit_reading
 def _of_pdf(raw: bytes) -> _Parts:
     file = pypdf.PdfReader(io.BytesIO(raw))
     if file.is_encrypted and not file.decrypt(""):
@@ -339,6 +438,7 @@ def _of_pdf(raw: bytes) -> _Parts:
     return title, text, _about(properties.author, properties.creation_date) if properties else {}
 
 
+@_limit_reading
 def _of_docx(raw: bytes) -> _Parts:
     file = docx.Document(io.BytesIO(raw))
     lines: list[str] = []

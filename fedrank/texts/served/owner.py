@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import hashlib
 import json
 import sqlite3
 import time
@@ -37,7 +38,7 @@ from fedrank.texts.data.corpus import FIELDS
 from fedrank.texts.data.features import Statistics, bm25
 from fedrank.texts.served.analyser import Analyser, english
 from fedrank.texts.served.documents import LONGEST_TITLE, Words, words_of
-from fedrank.texts.served.encoder import Encoder
+from fedrank.texts.served.encoder import Encoder, text_of
 from fedrank.texts.served.engines import Candidate, Engine
 from fedrank.texts.served.envelopes import Tickets, open_question, seal_answer
 from fedrank.texts.served.query import NO_CONDITIONS, Conditions, find_snippet
@@ -69,6 +70,17 @@ def features_of(
     total = by_field.sum(axis=1)
     np.divide(by_field[:, 1], total, out=out[:, 1], where=total > 0)
     return np.clip(np.round(out / STEP) * STEP, -1.0, 1.0)
+
+
+def expected_cosines(
+    scores: Float64[np.ndarray, " known"], cosines: Float64[np.ndarray, " known"], at: Float64[np.ndarray, " others"]
+) -> Float64[np.ndarray, " others"]:
+    """The cosines that hits with these scores are expected to have; 0 where none is known."""
+    if not len(cosines):
+        return np.zeros_like(at)
+    spread = np.var(scores)
+    slope = np.mean((scores - scores.mean()) * cosines) / spread if spread > 0 else 0.0
+    return np.clip(cosines.mean() + slope * (at - scores.mean()), -1.0, 1.0)
 
 
 def score_documents(
@@ -129,7 +141,9 @@ class OwnerSettings:
         True, "Whether askers may have the rounded numbers of a hit that a list is put in order by."
     )
     encoder: str = setting(
-        "", "Encoder of texts, whose cosine is one of these numbers: all-minilm-l6-v2, or a folder; empty: none."
+        "",
+        "Encoder of texts, whose cosine is one of these numbers: all-minilm-l6-v2, wordllama (static), or a folder; "
+        "empty: none.",
     )
     fetches_a_day: int = setting(500, "Documents that one asker fetches in a day.", low=0, high=10**9)
     questions_a_person: int = setting(
@@ -175,8 +189,6 @@ class OwnerSettings:
     def __post_init__(self) -> None:
         if self.readers:
             readers_text(self.readers)
-        if self.engine and self.encoder:
-            raise ConfigError("an existing index keeps no vectors of the encoder; leave one of them out.")
         if not 0 <= self.step <= LARGEST_STEP:
             raise ConfigError(f"step must be in 0..{LARGEST_STEP:g}, got {self.step}.")
 
@@ -269,6 +281,7 @@ class Owner:
         self._key, self._tickets, self._askers = key, tickets, askers
         # People look at the next page of a list, and many ask the same.
         self._vector = functools.lru_cache(_VECTORS)(self._encode)
+        self._made: dict[bytes, Float32[np.ndarray, " size"]] = {}
 
     def answer(self, sealed: bytes) -> bytes:
         """The sealed answer to a sealed question; one that is refused says why to the asker alone.
@@ -452,10 +465,22 @@ class Owner:
         """Cosines of the query's vector with the documents'; None without an encoder or a query."""
         if self.encoder is None or not query:
             return None
-        asked = self._vector(query)
-        none = np.zeros(self.encoder.size, np.float32)
-        vectors = [none if candidate.vector is None else candidate.vector for candidate in documents]
-        return np.array([float(vector @ asked) for vector in vectors])
+        asked, vectors = self._vector(query), [self._vector_of(candidate) for candidate in documents]
+        until, base = time.monotonic() + _ENCODING, np.arange(len(documents), 0.0, -1.0)
+        for place, candidate in enumerate(documents):  # of an engine that keeps no vectors
+            if vectors[place] is None and time.monotonic() < until:
+                vector = self.encoder.encode([_text_to_encode(candidate)])[0]
+                vectors[place] = self._made[_digest(candidate)] = vector
+        while len(self._made) > _MADE:
+            self._made.pop(next(iter(self._made)))
+        found = np.array([0.0 if vector is None else float(vector @ asked) for vector in vectors])
+        known = np.array([vector is not None for vector in vectors], np.bool_)
+        found[~known] = expected_cosines(base[known], found[known], base[~known])
+        return found
+
+    def _vector_of(self, candidate: Candidate) -> Float32[np.ndarray, " size"] | None:
+        """A passage's vector that the index keeps, or that was made for a former query."""
+        return self._made.get(_digest(candidate)) if candidate.vector is None else candidate.vector
 
     def _encode(self, query: str) -> Float32[np.ndarray, " size"]:
         assert self.encoder is not None
@@ -490,12 +515,26 @@ _FULL = ("disk-full", "The owner's disk is full, so that it can count no questio
 _UNAVAILABLE = ("unavailable", "The owner's index cannot be read at the moment.")
 #: Vectors of queries that are kept in memory.
 _VECTORS = 256
+#: Seconds for which a query may encode what it found, and vectors that are kept of that; hits that are left get the
+#: cosine that those above them let expect.
+_ENCODING, _MADE = 0.5, 20_000
+#: Characters of a text that are encoded.
+_READ = 4000
 #: Times that four times as many passages are asked for, where they are of fewer documents than the answer may hold.
 _ROUNDS = 3
 #: Weight of a word that stands in every document: those that hold it are found, after all others.
 _LEAST = 1e-6
 #: Characters of a document's text that stand in place of a title, where the owner shows them.
 _BEGINNING = 80
+
+
+def _text_to_encode(candidate: Candidate) -> str:
+    """The part of a candidate's text that an encoder reads: more than its tokens hold, of a text of any length."""
+    return text_of(candidate.title, candidate.text)[:_READ]
+
+
+def _digest(candidate: Candidate) -> bytes:
+    return hashlib.blake2b(_text_to_encode(candidate).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _refuse(reason: str, detail: str) -> dict[str, Json]:

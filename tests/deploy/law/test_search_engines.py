@@ -45,8 +45,6 @@ def test_an_engine_that_cannot_be_used_is_told_before_anything_is_served(tmp_pat
     home.prepare(OwnerSettings(engine="http://127.0.0.1:9/articles"))
     with pytest.raises(RunError, match="cannot be asked"):
         home.engine()
-    with pytest.raises(ConfigError, match="vectors"):
-        OwnerSettings(engine="postgresql:///x", encoder="all-minilm-l6-v2")
     with served(Index([], "ApiKey abc")) as url:
         home.prepare(OwnerSettings(engine=url))
         with pytest.raises(RunError, match="401"):

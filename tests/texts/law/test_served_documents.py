@@ -7,6 +7,7 @@ import time
 import pytest
 
 from fedrank.core.errors import FormatError, MissingDataError, MissingExtraError
+from fedrank.texts.served import files
 from fedrank.texts.served.documents import LONGEST_TITLE, PASSAGE, Document, passages_of
 from fedrank.texts.served.engines.foreign import document_of_row
 from fedrank.texts.served.files import read_documents
@@ -249,3 +250,24 @@ def test_passages_are_the_text_and_end_where_something_ends():
     assert all(part.endswith("\n\n") for part in parts[:-1])
     assert [len(part) for part in passages_of("x" * 5000)] == [2000, 3000]
     assert passages_of("") == [""]
+
+
+def test_a_file_that_takes_too_long_or_too_much_is_named_and_the_next_is_read(tmp_path, monkeypatch):
+    pytest.importorskip("bs4")
+    (tmp_path / "a.html").write_text("<table><tr><td>" * 60_000 + "slow")
+    (tmp_path / "b.html").write_text("<title>Wings</title><p>lift of a wing")
+    reader = files._Reader()
+    monkeypatch.setattr(files, "_reader", reader)
+    monkeypatch.setattr(files, "_SECONDS", 3.0)
+    problems = []
+    assert [one.title for one in read_documents(tmp_path, problems)] == ["Wings"]
+    assert len(problems) == 1 and problems[0].startswith("a.html: takes more than 3 seconds")
+    # With less memory than the parser has already, nothing is read, and both files are named.
+    monkeypatch.setattr(files, "_SECONDS", 60.0)
+    monkeypatch.setattr(files, "_MEMORY", 1 << 20)
+    reader._process.kill()
+    reader._process = None
+    problems.clear()
+    assert not [*read_documents(tmp_path, problems)] and len(problems) == 2
+    if reader._process:
+        reader._process.kill()

@@ -22,6 +22,7 @@ function element(name, kind, text) {
 // What a reader must know of a list before believing it: who is missing from it, and whether its order means something.
 function warned(found) {
   const said = Object.entries(found.missing).map(([owner, why]) => `${owner} did not answer (${why}): its documents are not in this list.`);
+  if (found.not_asked.length) said.push(`Not asked, as past answers let expect little: ${found.not_asked.join(", ")}.`);
   const alone = found.own_statistics;
   const owners = new Set(found.hits.map((hit) => hit.owner));
   if (alone.length && owners.size > 1) {

@@ -22,7 +22,7 @@ from fedrank.core.optional import OptionalModule
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.texts.served.analyser import Analyser, english
 from fedrank.texts.served.documents import Document, Words, batches, document_of, index_fingerprint, passages_of
-from fedrank.texts.served.encoder import Encoder
+from fedrank.texts.served.encoder import Encoder, text_of
 from fedrank.texts.served.engines import Candidate
 from fedrank.texts.served.rights import OPEN, readers_of
 
@@ -251,9 +251,7 @@ class TantivyEngine:
     ) -> Iterator[dict[str, list[bytes]]]:
         """The field with each passage's vector, in half precision; no field without an encoder."""
         texts = [
-            ". ".join(filter(None, (document.title, passage)))
-            for document, own in zip(batch, passages, strict=True)
-            for passage in own
+            text_of(document.title, passage) for document, own in zip(batch, passages, strict=True) for passage in own
         ]
         if self._encoder is None:
             return ({} for _ in texts)

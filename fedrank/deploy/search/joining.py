@@ -1,0 +1,231 @@
+"""The making of a federation: each owner brings its card to the broker, and gets the file with the cards of all.
+
+A broker, or an attacker on the way to it, could hand out other keys than those that the owners brought. So each owner
+shows :func:`verification_words` of the file that it got, and starts once its people have read them to the others: the
+words of two files differ if a name, a key or a term does. An owner asks the others under its own name; both compute
+the token from their two keys (X25519), so that none is sent to anyone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+import time
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedrank.core.errors import ConfigError, RunError
+from fedrank.deploy.folder import ServedFolder
+from fedrank.deploy.http.client import HttpClient
+from fedrank.deploy.search.federation import (
+    FederationFile,
+    OwnerCard,
+    federation_of,
+    federation_text,
+    read_federation,
+)
+from fedrank.deploy.search.folder import OwnerFolder
+from fedrank.engine.checkpoint import write_atomically
+from fedrank.texts.served.envelopes import key_of
+from fedrank.texts.served.rights import check_names
+
+#: Largest card, and largest federation file, in bytes.
+LARGEST_CARD, _LARGEST_FILE = 4096, 1 << 20
+#: Seconds between an owner's looks whether all others have joined.
+_LOOK = 1.0
+#: Words that are compared, and the cost of their hash in scrypt (32 MiB): 96 bits would give a broker that prepares
+#: pairs of files a collision after 2⁴⁸ hashes, of some 0.1 s each.
+_WORDS, _COST = 6, 1 << 15
+#: Alphabet of proquints (Wilkerson 2009): 16 bits are consonant, vowel, consonant, vowel, consonant.
+_CONSONANTS, _VOWELS = "bdfghjklmnprstvz", "aiou"
+_log = logging.getLogger("fedrank.search")
+
+
+def verification_words(file: FederationFile) -> str:
+    """Six pronounceable words that stand for a federation's owners, keys and terms; addresses do not count."""
+    agreed = dataclasses.asdict(dataclasses.replace(file, broker=""))
+    agreed["owners"] = sorted((owner.name, owner.key) for owner in file.owners)
+    data = json.dumps(agreed, sort_keys=True).encode()
+    digest = hashlib.scrypt(data, salt=b"fedrank federation 1", n=_COST, r=8, p=1, maxmem=1 << 26, dklen=2 * _WORDS)
+    return " ".join(proquint(int.from_bytes(digest[at : at + 2], "big")) for at in range(0, len(digest), 2))
+
+
+def proquint(number: int) -> str:
+    """The word for a number of 16 bits."""
+    first, second, third = _CONSONANTS[number >> 12], _CONSONANTS[number >> 6 & 15], _CONSONANTS[number & 15]
+    return first + _VOWELS[number >> 10 & 3] + second + _VOWELS[number >> 4 & 3] + third
+
+
+class BrokerFolder(ServedFolder):
+    """A broker's folder: ``federation.toml`` once all have joined, ``broker.toml`` with its tokens at the owners.
+
+    ``joining.json`` has the terms, the number of owners, and the cards that came; arguments as of the base class.
+    """
+
+    kind, command = "broker", "fedrank search broker"
+    lock_name = "broker.lock"
+    shortest_token = 16
+
+    @property
+    def federation(self) -> Path:
+        """File of the federation, which is there once all owners have joined."""
+        return self.path / "federation.toml"
+
+    @property
+    def tokens(self) -> Path:
+        """File with the broker's tokens, one an owner."""
+        return self.path / "broker.toml"
+
+    @property
+    def _joining(self) -> Path:
+        return self.path / "joining.json"
+
+    def begin(self, owners: int, terms: Mapping[str, Any]) -> None:
+        """Expect this number of owners, with the cards that are there.
+
+        Args:
+            owners: Owners of the federation.
+            terms: Other attributes of :class:`~fedrank.deploy.search.federation.FederationFile`, as its file has them.
+
+        Raises:
+            ConfigError: A term is out of range, or more owners have joined.
+        """
+        state = self.state() or {"cards": [], "released": []}
+        if not 1 <= owners <= 1000 or owners < len(state["cards"]):
+            raise ConfigError(f"owners must be in {max(1, len(state['cards']))}..1000, got {owners}.")
+        example = [{"name": "a", "key": "A" * 43}] + ([{"name": "b", "key": "B" * 42 + "A"}] if owners > 1 else [])
+        federation_of({**terms, "owners": example})
+        if not self.token_path("join").exists():
+            self.make_token("join")
+        self._write({**state, "owners": owners, "terms": dict(terms)})
+
+    def state(self) -> dict[str, Any] | None:
+        """Content of ``joining.json``; None where the federation's file was written by hand.
+
+        Raises:
+            RunError: It cannot be read.
+        """
+        try:
+            return json.loads(self._joining.read_text())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self._joining}: cannot be read ({error}). Put it back from a copy.") from error
+
+    def _write(self, state: dict[str, Any]) -> None:
+        write_atomically(self._joining, json.dumps(state, indent=1).encode(), 0o600)
+
+    def add(self, card: OwnerCard, token: str) -> FederationFile | None:
+        """Take an owner's card, or its new address and token; the federation's file once all have joined.
+
+        Raises:
+            ConfigError: Another owner has this name or key, all places are taken, or something in it cannot be used.
+        """
+        state = self.state()
+        if state is None:
+            raise ConfigError("this broker's federation was written by hand; ask whoever runs it for the file.")
+        check_names(card.name)
+        key_of(card.key)
+        HttpClient(card.url, allow_http=True)
+        row, cards = {**vars(card), "token": token}, state["cards"]
+        same = [place for place, one in enumerate(cards) if card.name == one["name"] or card.key == one["key"]]
+        if same and (len(same) > 1 or (cards[same[0]]["name"], cards[same[0]]["key"]) != (card.name, card.key)):
+            raise ConfigError(f"another owner has joined as {card.name!r}, or with this key; choose another name.")
+        if not same and len(cards) >= state["owners"]:
+            raise ConfigError(f"all {state['owners']} owners have joined; the broker's --owners says how many may.")
+        if not same or cards[same[0]] != row:
+            cards[same[0] if same else len(cards) :] = [row] if not same else [row, *cards[same[0] + 1 :]]
+            self._write(state)
+            if len(cards) == state["owners"]:
+                rows = [{name: one[name] for name in ("name", "key", "url")} for one in cards]
+                tokens = "".join(f"{json.dumps(one['name'])} = {json.dumps(one['token'])}\n" for one in cards)
+                write_atomically(self.tokens, tokens.encode(), 0o600)
+                file = federation_of({**state["terms"], "owners": rows})
+                write_atomically(self.federation, federation_text(file).encode())
+        return read_federation(self.federation) if len(cards) == state["owners"] else None
+
+    def needs_release(self) -> bool:
+        """True if all have joined and the statistics of these owners were not made."""
+        state = self.state()
+        if state is None or len(state["cards"]) != state["owners"] or state["owners"] == 1:
+            return False
+        return state["released"] != sorted(card["key"] for card in state["cards"])
+
+    def note_release(self) -> None:
+        """Write down that the statistics of these owners were made."""
+        state = self.state()
+        assert state is not None
+        self._write({**state, "released": sorted(card["key"] for card in state["cards"])})
+
+
+def join(
+    home: OwnerFolder,
+    name: str,
+    url: str,
+    place: str,
+    confirm: Callable[[FederationFile, str], bool],
+    *,
+    ca: str | os.PathLike[str] | None = None,
+    allow_http: bool = False,
+) -> None:
+    """Bring an owner's card to a broker, wait for the others, and keep the federation's file once it is confirmed.
+
+    Where the owner has confirmed the same federation before, or has a file and the broker cannot be reached, nothing
+    is asked.
+
+    Args:
+        home: The owner's folder, prepared.
+        name: The owner's name in the federation.
+        url: Address at which the broker reaches it.
+        place: Address of the broker, ``#`` and the code, as the broker prints it.
+        confirm: Gets the federation and its words; True: its people have compared them.
+        ca: File with the certificates to trust in place of the system's.
+        allow_http: Plain http to the broker on another machine.
+
+    Raises:
+        ConfigError: Something cannot be used, or the words were not confirmed.
+        RunError: The broker refuses the card, or cannot be reached.
+    """
+    check_names(name)
+    address, _, code = place.partition("#")
+    client = HttpClient(address, ca=ca, allow_http=allow_http)
+    card = OwnerCard(name, home.public_key(), url)
+    body = json.dumps({**vars(card), "token": home.token("broker")}).encode()
+    said = -1
+    while True:
+        try:
+            answer = client.request("POST", "/v1/join", code, body=body, limit=_LARGEST_FILE)
+        except OSError as error:
+            if home.federation.exists():
+                _log.warning("the broker %s cannot be reached (%s); the federation is as before", client.url, error)
+                return
+            raise RunError(f"the broker {client.url} cannot be reached ({error}).") from error
+        found = answer.json()
+        if answer.status != 200:
+            raise RunError(f"the broker {client.url} refuses: {found.get('detail') or answer.status}.")
+        if isinstance(text := found.get("federation"), str):
+            break
+        if (joined := found.get("joined")) != said:
+            said = joined
+            _log.info("%s of %s owners have joined; waiting for the others", joined, found.get("owners"))
+        time.sleep(_LOOK)
+    try:
+        file = dataclasses.replace(federation_of(tomllib.loads(text)), broker=client.url)
+    except (ConfigError, tomllib.TOMLDecodeError) as error:
+        raise RunError(f"the broker {client.url} gives no federation that can be used ({error}).") from error
+    if (name, card.key) not in {(owner.name, owner.key) for owner in file.owners}:
+        raise RunError(f"the broker {client.url} gives a federation without this owner and its key: refused.")
+    check_names(*(owner.name for owner in file.owners))
+    words = verification_words(file)
+    before = home.federation.exists() and verification_words(read_federation(home.federation)) == words
+    if not before and not confirm(file, words):
+        raise ConfigError(
+            "the words were not confirmed, and nothing is served. Where they differ, the broker or an attacker on the "
+            "way to it has given out other keys."
+        )
+    home.keep_federation(file, admit=not before)

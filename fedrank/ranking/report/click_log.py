@@ -29,12 +29,12 @@ def log_opening(found: LearntFromLog) -> Opening:
     else:
         sentence = say(f"{who} is ", gain, f" ({found.measure}, estimated from past clicks).")
     numbers = [
-        Number("The ranker", _measured(mine, found.measure)),
-        Number("Logged ranking", _measured(logged, found.measure)),
+        Number("The ranker", _worth_of(mine, found.measure)),
+        Number("Logged ranking", _worth_of(logged, found.measure)),
         Number("Effective clicks", Named(f"{mine.worth.effective_clicks:,.0f}"), "behind the ranker's estimate"),
     ]
     if rest is not None:
-        numbers.insert(2, Number(f"Best of the others: {rest.name}", _measured(rest, found.measure)))
+        numbers.insert(2, Number(f"Best of the others: {rest.name}", _worth_of(rest, found.measure)))
     said = "; ".join(f"{row.name}: {row.gain.value:+.4f}" for row in found.rows if row.name != LOGGED)
     return Opening("A ranker from a click log", sentence, tuple(numbers), _CHART, said)
 
@@ -112,5 +112,5 @@ def _interval(estimate: Any) -> Interval:
     return Interval(estimate.value, *ends)
 
 
-def _measured(row: Row, measure: str) -> Measured:
+def _worth_of(row: Row, measure: str) -> Measured:
     return Measured(_interval(row.worth.estimates["dr"]), "" if measure == "clicks" else measure, 4)

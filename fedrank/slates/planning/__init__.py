@@ -103,7 +103,7 @@ class PlannedRun(SlatesRun):
         high=10**6,
     )
     seeds: int = setting(3, "Number of runs with different seeds.", low=1, high=1000)
-    evaluation: Evaluation = field(default_factory=lambda: Evaluation(every=MOST_EXPLORERS * EPISODE))
+    evaluation: Evaluation = field(default_factory=lambda: Evaluation(every=(MOST_EXPLORERS + LEAST_TRIAL) * EPISODE))
 
 
 @dataclass(frozen=True)

@@ -485,11 +485,12 @@ def verdicts(run: Run) -> list[str]:
             who = "All platforms together" if measure == slates.measures[0] else measure_owner(slates, measure)
             out.append(f"{who}: {_describe(found)} against random slates.")
     if slates.trial:
-        served = sum(one["serves"] == "plan" for one in slates.trial)
-        out.append(
-            f"Tested on users, the plan was shown to be better than random slates and is served in {served} of "
-            f"{len(slates.trial)} seeds; in the others random slates are."
+        served, many = sum(one["serves"] == "plan" for one in slates.trial), len(slates.trial)
+        rest = "" if served == many else "; in the others random slates are"
+        said = (
+            f"Tested on users, the plan is better than random slates and is served in {served} of {many} seeds{rest}."
         )
+        out.append(said)
     total = slates.measures[0]
     same = [name for name in POLICIES if _same(against(run, total, name))]
     if same:

@@ -447,12 +447,10 @@ class Trial(IntegersOfUsers, request=RoundStart):
     @override
     def tell(self, state, replies, arrived):
         steps, count = self.total(replies.sums, arrived)
-        last, stays = state.round > self.rounds[-1], sum(self.settings.learner.trial)
+        part = self.settings.learner.counted_part(state.round)
         noise = self.noise * float(count) ** 0.5
         sums = np.asarray(steps) * (trials.CLIP / STEPS)
-        return state._replace(
-            evidence=trials.add_evidence(state.evidence, sums, float(count), noise, stays, bool(last))
-        )
+        return state._replace(evidence=trials.add_evidence(state.evidence, sums, float(count), noise, part))
 
 
 @dataclass(frozen=True)
@@ -610,9 +608,9 @@ class SummedSlates(LearnerProtocol):
 
     def verdict(self, state: CoordinatorState) -> Float[np.ndarray, " verdict"]:
         """The verdict so far; see :data:`fedrank.slates.sums.trial.VERDICT`."""
-        looks = int(np.sum(np.asarray(state.round) >= np.array(self.learner.look_rounds)))
+        looks, part = self.learner.looks_at(state.round), self.learner.counted_part(state.round)
         noise = (self.trial_sigma or 0.0) * trials.CLIP / STEPS * sum(self.feedback) ** 0.5
-        return trials.verdict_of(state.evidence, sum(self.learner.trial), noise, looks)
+        return trials.verdict_of(state.evidence, part, noise, looks)
 
     @override
     def init(self, key: AnyKey | None) -> CoordinatorState:

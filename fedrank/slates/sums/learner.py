@@ -276,6 +276,14 @@ class SumLearner(SlateLearner):
         users = self.bounders + sum(self.explorers) + np.cumsum(self.trial, dtype=np.int64)
         return tuple((users * self.world.rounds_per_episode - 1).tolist())
 
+    def looks_at(self, rounds: Any) -> int:
+        """Looks of the trial whose stays are over after a number of rounds."""
+        return int(np.sum(np.asarray(rounds, np.int64) > np.array(self.look_rounds, np.int64)))
+
+    def counted_part(self, rounds: Any) -> float:
+        """Part of the trial's stays that are over, by looks, after a number of rounds."""
+        return sum(self.trial[: self.looks_at(rounds)]) / max(sum(self.trial), 1)
+
     @property
     def bound_round(self) -> int:
         """The last round of the users by whom the clip is found; −1 where there are none."""

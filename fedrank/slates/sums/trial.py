@@ -7,13 +7,13 @@ each platform with feedback sends sums over them, clipped and noised as the sums
 these sums or in those of the explorers, so that ε of a stay stays what it is.
 
 **Interval.** d_b is the difference of two arms' mean engagement in the b-th sums and s_b² its variance, noise included.
-With V = Σ 1 / s_b² the interval Σ (d_b / s_b²) / V ± u(V) / V of Robbins' normal mixture::
-
-    u(V)² = (V + ρ) log((V + ρ) / (α² ρ))
-
-covers the true difference at all times together with probability 1 − α (Howard, Ramdas, McAuliffe and Sekhon: Annals of
-Statistics 49, 2021, equation 14), if d_b are normal. They are means over hundreds of stays; with variances that are
-estimated the promise holds as stays grow in number (Waudby-Smith et al.: Annals of Statistics 52, 2024).
+With V = Σ 1 / s_b², Σ d_b / s_b² less its mean moves like a Brownian motion at time V, if d_b are normal. By the
+reflection principle such a motion leaves ± c √W anywhere up to the time W with a probability below
+4 (1 − Φ(c)) (Feller, An Introduction to Probability Theory II, section X.5), so that with c = Φ⁻¹(1 − α / 4) the
+interval Σ (d_b / s_b²) / V ± c √W / V covers the true difference at all looks of the trial together with probability
+1 − α. W, the V of the whole trial, is taken to be V over the part of its stays that were counted: stays after a
+decision tell less, so that W is no smaller than what V comes to. d_b are means over hundreds of stays, and s_b are
+estimated: the promise holds as stays grow in number.
 
 **Decision.** The plan is served to all but a few percent once the interval of its gain over the fallback lies above 0.
 Where the interval lies below 0, and where the trial ends without either, the fallback is served, to all but a few
@@ -25,6 +25,8 @@ feature, nor with the fading sum of such squares: a model that is linear in the 
 
 from __future__ import annotations
 
+import math
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -141,22 +143,15 @@ def vector_of(
     return np.concatenate([arms.reshape(*y.shape, 9), scores], axis=-1).astype(np.float32)
 
 
-def half_width(precision: Float[AnyArray, "*shape"], rho: float, alpha: float = ALPHA) -> Float[AnyArray, "*shape"]:
-    """Half of the interval of Robbins' normal mixture, valid at all times together; infinite without evidence.
+def half_width(precision: float, part: float, alpha: float = ALPHA) -> float:
+    """Half of the interval that holds at all looks of a trial together; infinite without evidence.
 
     Args:
         precision: V, one over the variance of the estimate so far.
-        rho: ρ, above 0: the interval is tightest at about eight times as much.
+        part: Part of the trial's stays that were counted, above 0, at most 1.
         alpha: Probability that any interval misses.
     """
-    v = np.asarray(precision, np.float64)
-    wide = np.sqrt((v + rho) * np.log((v + rho) / (alpha**2 * rho)))
-    return np.where(v > 0, wide / np.maximum(v, 1e-300), np.inf)
-
-
-def best_at(stays: int) -> float:
-    """ρ with which intervals are tightest at the end of a trial of this number of stays at one platform."""
-    return 0.2 * max(stays, 1)
+    return NormalDist().inv_cdf(1.0 - alpha / 4.0) / (precision * part) ** 0.5 if precision > 0 else math.inf
 
 
 def add_evidence(
@@ -164,8 +159,7 @@ def add_evidence(
     sums: Float[AnyArray, " numbers"],
     platforms: float,
     noise: float,
-    stays: int,
-    last: bool,
+    part: float,
 ) -> Float32[np.ndarray, " evidence"]:
     """The coordinator's evidence after sums over some stays, and the decision that follows.
 
@@ -174,8 +168,7 @@ def add_evidence(
         sums: Of all platforms that were heard, as :func:`vector_of` scales them.
         platforms: How many these are; a user may be at all of them, so that their stays count as one.
         noise: Standard deviation of the noise on each of the sums.
-        stays: Stays of the whole trial, for the interval.
-        last: Whether these are the last sums.
+        part: Part of the trial's stays that are counted with these sums; 1: they are the last.
     """
     before, sums = np.asarray(evidence, np.float64), np.asarray(sums, np.float64)
     kept, totals = before[:4].reshape(2, 2).copy(), before[4:-1] + sums
@@ -196,23 +189,23 @@ def add_evidence(
         ]
         kept[place] += (means[PLAN] - means[other]) / sum(of_means), 1.0 / sum(of_means)
     gain, precision = kept[0]
-    half = half_width(precision, best_at(stays))
+    half = half_width(float(precision), part)
     decision = int(before[-1])
     if precision > 0 and gain / precision > half:
         decision = ADOPTED
-    elif (precision > 0 and gain / precision < -half) or (last and decision == TESTING):
+    elif (precision > 0 and gain / precision < -half) or (part >= 1.0 and decision == TESTING):
         decision = FALLEN_BACK
     return np.concatenate([kept.ravel(), totals, [decision]]).astype(np.float32)
 
 
 def verdict_of(
-    evidence: Float[AnyArray, " evidence"], stays: int, noise: float, looks: int
+    evidence: Float[AnyArray, " evidence"], part: float, noise: float, looks: int
 ) -> Float32[np.ndarray, " verdict"]:
     """The verdict that is told to platforms: see :data:`VERDICT`.
 
     Args:
         evidence: After the last sums.
-        stays: Stays of the whole trial.
+        part: Part of the trial's stays that are counted.
         noise: Standard deviation of the noise on each sum.
         looks: How many sums are in the evidence.
     """
@@ -221,8 +214,8 @@ def verdict_of(
     level = 1.0 + _HALF * totals[3 * FALLBACK + 1] / max(counts[FALLBACK], 1.0)
     told: list[float] = [float(evidence[-1])]
     for weighted, precision in kept:
-        half = float(half_width(precision, best_at(stays)))
-        told += [_HALF * weighted / precision / level, _HALF * half / level] if precision > 0 else [0.0, -1.0]
+        half = half_width(float(precision), part) if part > 0 else math.inf
+        told += [_HALF * weighted / precision / level, _HALF * half / level] if math.isfinite(half) else [0.0, -1.0]
     variance = max(counts[FALLBACK], 1.0) * (_SCORE / _CUT) ** 2 + looks * noise**2
     return np.array([*told, *(totals[9:] / variance**0.5)], np.float32)
 

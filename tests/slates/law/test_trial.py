@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import ndtr, ndtri
 
 from fedrank.core.protocol import Party
 from fedrank.engine.settings import from_dict
@@ -14,12 +15,18 @@ from fedrank.slates.world.policies import BASELINES
 from fedrank.slates.world.satisfaction import Scene, User, preset
 
 
-def test_half_width_is_where_the_mixture_reaches_one_over_alpha():
-    """sqrt(ρ / (V + ρ)) exp(S² / 2 (V + ρ)) = 1 / α at S = V · half, the boundary of Robbins' mixture."""
-    for v, rho, alpha in ((3.0, 1.0, 0.05), (200.0, 30.0, 0.01), (0.5, 40.0, 0.2)):
-        s = v * float(trials.half_width(np.asarray(v), rho, alpha))
-        assert np.sqrt(rho / (v + rho)) * np.exp(s**2 / (2 * (v + rho))) == pytest.approx(1 / alpha)
-    assert trials.half_width(np.zeros(()), 1.0) == np.inf
+def test_the_interval_is_left_with_the_probability_of_a_brownian_motion():
+    """P(sup |B| < c) on [0, 1] is a known series (Feller II, section X.5): 1 − α and hardly more."""
+    for alpha in (0.05, 0.01, 0.2):
+        c = trials.half_width(1.0, 1.0, alpha)
+        inside = sum((-1) ** k * (ndtr((2 * k + 1) * c) - ndtr((2 * k - 1) * c)) for k in range(-20, 21))
+        assert 1 - alpha <= inside < 1 - alpha + 2e-3
+    assert trials.half_width(50.0, 0.25) == pytest.approx(c_of(0.05) * np.sqrt(200.0) / 50.0)
+    assert trials.half_width(0.0, 0.5) == np.inf
+
+
+def c_of(alpha):
+    return float(ndtri(1 - alpha / 4))
 
 
 def sums_of(rng, gain, counts, noise):
@@ -39,8 +46,8 @@ def test_intervals_hold_at_all_looks_together(noise):
         evidence, out = np.zeros(trials.EVIDENCE, np.float32), False
         for look in range(20):
             counts = rng.multinomial(200, trials.SHARES[int(evidence[-1])])
-            evidence = trials.add_evidence(evidence, sums_of(rng, 0.0, counts, noise), 1.0, noise, 4000, look == 19)
-            told = trials.verdict_of(evidence, 4000, noise, look + 1)
+            evidence = trials.add_evidence(evidence, sums_of(rng, 0.0, counts, noise), 1.0, noise, (look + 1) / 20)
+            told = trials.verdict_of(evidence, (look + 1) / 20, noise, look + 1)
             out = out or abs(told[1]) > told[2]
             adopted += evidence[-1] == trials.ADOPTED and look == 19
         missed += out
@@ -56,9 +63,9 @@ def test_a_gain_of_ten_percent_is_found_and_told_without_bias(gain, decision):
         evidence = np.zeros(trials.EVIDENCE, np.float32)
         for look in range(4):
             counts = rng.multinomial(500, trials.SHARES[int(evidence[-1])])
-            evidence = trials.add_evidence(evidence, sums_of(rng, gain, counts, 4.0), 1.0, 4.0, 2000, look == 3)
+            evidence = trials.add_evidence(evidence, sums_of(rng, gain, counts, 4.0), 1.0, 4.0, (look + 1) / 4)
         assert evidence[-1] == decision
-        told.append(trials.verdict_of(evidence, 2000, 4.0, 4)[1])
+        told.append(trials.verdict_of(evidence, 1.0, 4.0, 4)[1])
     assert np.mean(told) == pytest.approx(gain / 2, abs=float(0.4 * np.std(told)))
 
 

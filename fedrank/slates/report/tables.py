@@ -487,10 +487,7 @@ def verdicts(run: Run) -> list[str]:
     if slates.trial:
         served, many = sum(one["serves"] == "plan" for one in slates.trial), len(slates.trial)
         rest = "" if served == many else "; in the others random slates are"
-        said = (
-            f"Tested on users, the plan is better than random slates and is served in {served} of {many} seeds{rest}."
-        )
-        out.append(said)
+        out.append(f"Tested on users, the plan beats random slates and is served in {served} of {many} seeds{rest}.")
     total = slates.measures[0]
     same = [name for name in POLICIES if _same(against(run, total, name))]
     if same:

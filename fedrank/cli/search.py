@@ -120,7 +120,7 @@ def serve(
     trust_broker: Switch = False,
     federation: Path | None = None,
     at: At = Address(),
-    port: Port = 0,
+    port: Port = 8761,
     reach: Reached = Reach(),
     reveals: str | None = None,
     fetch: bool | None = None,
@@ -136,10 +136,12 @@ def serve(
         documents: Folder or file that the index follows: text, Markdown, HTML, PDF, DOCX, mail, CSV, JSON lines. What
             is added, changed or removed there is so in the index, half a minute later.
         join: Join a federation, at the address that its broker prints. Its words are shown for comparison with the
-            other owners, who may then ask here as this one may ask them. It may stay on the command line later.
+            other owners, who may then ask here as this one may ask them. It may stay on the command line later: the
+            owner then keeps to the federation that was confirmed until the words of another are compared.
         name: The owner's name in the federation; the folder's without it.
         url: Address at which the broker reaches it, where that is another than host and port.
-        trust_broker: Join without comparing words. Then the broker could hand out other keys and read all.
+        trust_broker: Join the first federation without comparing words. Then the broker could hand out other keys and
+            read all.
         federation: The federation's file, so that the owner takes part in its statistics; the one that it has joined
             without it.
         at: Where it listens.
@@ -167,11 +169,10 @@ def serve(
 
             home.prepare(from_table({**table_of(home.settings()), **given}, type(home.settings())))
         if join is not None:
-            if not port and url is None:
-                raise ConfigError("joining needs the port to listen at: --port 8761; and --url where that differs.")
+            from fedrank.deploy.search.joining import address_for
             from fedrank.deploy.search.joining import join as join_federation
 
-            url = url or f"{'http' if at.certificate is None else 'https'}://{at.host}:{port}"
+            url = url or address_for(join, "http" if at.certificate is None else "https", at.host, port)
             confirm = functools.partial(compare_words, trust=trust_broker)
             join_federation(home, name or home.path.resolve().name, url, join, confirm, **vars(reach))
         if federation is None and home.federation.exists():
@@ -190,12 +191,17 @@ def serve(
             home.remove_urls("owner")
 
 
-def compare_words(file: Any, words: str, *, trust: bool) -> bool:
-    """Show a federation's owners and words, and ask whether the others read the same."""
+def compare_words(file: Any, words: str, again: bool, *, trust: bool) -> bool:
+    """Show a federation's owners and words, and ask whether the others read the same.
+
+    ``again``: another federation was confirmed before, so that neither ``trust`` nor a missing terminal decides.
+    """
     print(f"federation  {printable(file.name)}: {', '.join(owner.name for owner in file.owners)}")
     print(f"words       {words}", flush=True)
-    if trust:
+    if trust and not again:
         return True
+    if again and not sys.stdin.isatty():
+        return False
     if not sys.stdin.isatty():
         raise ConfigError("the words must be compared by a person: start it in a terminal once, or --trust-broker.")
     return input("Call the other owners. Do all of them see these words? yes/no: ").strip().lower() == "yes"
@@ -356,23 +362,33 @@ def read_key(file: Path) -> bytes:
 
 
 @owner.command
-def allow(folder: Path, name: str, /, *, groups: Names = (), signs: str = "", out: Path | None = None) -> None:
-    """Let an asker ask this owner, with a new token.
+def allow(
+    folder: Path,
+    name: str,
+    /,
+    *,
+    groups: Names = (),
+    signs: str = "",
+    new_token: Switch = False,
+    out: Path | None = None,
+) -> None:
+    """Let an asker ask this owner, or change groups and key of one that may; it keeps its token.
 
     Args:
         folder: Of the owner.
-        name: The asker's name.
-        groups: Groups that the asker is in, which documents may name as their readers.
-        signs: Public key of a company, as fedrank search person prints it, which then says who of its people asks.
-        out: File for the token, readable by you alone; without it the token is printed, this once.
+        name: The asker's name; owner/NAME is an owner that has joined.
+        groups: Groups that the asker is in, which documents may name as their readers; those of before no longer count.
+        signs: Public key of a company, as fedrank search person prints it, which then says who of its people asks;
+            without it the asker signs for none.
+        new_token: Give it a new token in place of the one that it has.
+        out: File for a new token, readable by you alone; without it the token is printed, this once.
     """
     from fedrank.texts.served.rights import key_of_text
 
-    home = OwnerFolder(folder)
-    askers = home.askers()
-    token = askers.allow(name, groups, key_of_text(signs) if signs else b"")
-    askers.close()
-    if out is None:
+    token = OwnerFolder(folder).allow(name, groups, key_of_text(signs) if signs else b"", new_token)
+    if not token:
+        print(f"{name} keeps its token.", file=sys.stderr)
+    elif out is None:
         print(token)
     else:
         write_atomically(out, token.encode() + b"\n", 0o600)
@@ -407,7 +423,7 @@ def forbid(folder: Path, name: str, /) -> None:
 
     Args:
         folder: Of the owner.
-        name: The asker's name.
+        name: The asker's name; owner/NAME is an owner that has joined, which joining again does not admit.
     """
     askers = OwnerFolder(folder).askers()
     known = askers.forbid(name)

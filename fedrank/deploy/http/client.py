@@ -94,7 +94,7 @@ class HttpClient:
             raise ConfigError(f"{wrong}; what was given is not one.")  # it may hold a password: not repeated here
         if not url.isascii() or not url.isprintable() or " " in url:
             raise ConfigError(f"{wrong}; it may have printable ASCII characters only.")
-        if parts.scheme == "http" and not allow_http and not _loopback(host):
+        if parts.scheme == "http" and not allow_http and not is_loopback(host):
             raise ConfigError(
                 f"hub {host}: plain http to another machine lets anyone on the way read the device's token. "
                 "Use https, or allow_http=True where the network itself is protected."
@@ -292,7 +292,8 @@ def _no_response(error: Exception) -> OSError:
     return error if isinstance(error, OSError) else ConnectionError(f"no answer in HTTP ({type(error).__name__})")
 
 
-def _loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """True if a host name or numeric address is this machine's own."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -44,6 +44,8 @@ _CONNECTIONS, _WAITING = 16, 256
 _MISSES = 2
 #: Seconds until the first look at an owner that is asked no more, and longest time between looks; each doubles.
 _FIRST_LOOK, _LONGEST_PAUSE = 1.0, 60.0
+#: Seconds after which owners that have joined should be served: those that are not are named in the log.
+_SETTLED = 30.0
 
 
 class _Carrier:
@@ -98,6 +100,8 @@ class _Carrier:
         headers = {"content-type": "application/octet-stream", "accept-encoding": "identity"}
         async with self._client.stream("POST", f"{self._url}/v1/ask", content=sealed, headers=headers) as response:
             body = bytearray()
+            if response.status_code == 200 and response.headers.get("content-type") != "application/octet-stream":
+                return 415, b""  # no owner is there: what another service says is not passed on
             async for part in response.aiter_raw():
                 body += part
                 if len(body) > LARGEST_ANSWER:
@@ -109,13 +113,17 @@ class _Carrier:
         while True:
             await asyncio.sleep(self._pause)
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-            try:
-                async with asyncio.timeout(self._patience):
-                    if (await self._client.get(f"{self._url}/healthz")).status_code == 200:
-                        break
-            except (TimeoutError, httpx.HTTPError, OSError):
-                pass
+            if await self.is_there():
+                break
         self._missed, self._look = _MISSES - 1, None
+
+    async def is_there(self) -> bool:
+        """True if the owner answers a look at ``/healthz`` in time."""
+        try:
+            async with asyncio.timeout(self._patience):
+                return (await self._client.get(f"{self._url}/healthz")).status_code == 200
+        except (TimeoutError, httpx.HTTPError, OSError):
+            return False
 
     async def close(self) -> None:
         """Close the owner's HTTP connections, and end the look at whether an owner that hung answers again."""
@@ -170,6 +178,7 @@ class BrokerApp(HttpApp):
         if federation is not None:
             self._carry_for(federation)
         self._summing: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._code = Secret(None if folder is None else folder.token("join"), "join.token")
         self._rate = Rate(questions_per_minute, 100, time.monotonic_ns)
         state = folder.state() if folder else None
@@ -193,6 +202,18 @@ class BrokerApp(HttpApp):
 
     async def _start(self) -> None:
         self._sum_when_needed()
+        self._look_soon()
+
+    def _look_soon(self) -> None:
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._name_unreachable())
+
+    async def _name_unreachable(self) -> None:
+        """Say which owners do not answer at the addresses that they gave."""
+        await asyncio.sleep(_SETTLED)
+        for name, carrier in [*self._carriers.items()]:
+            if not await carrier.is_there():
+                _log.warning("%s does not answer at %s; its --url is the address to reach it", name, carrier.card.url)
 
     def _sum_when_needed(self) -> None:
         if self._folder is not None and self._summing is None and self._folder.needs_release():
@@ -216,8 +237,9 @@ class BrokerApp(HttpApp):
         self._summing = None
 
     async def _stop(self) -> None:
-        if self._summing is not None:
-            self._summing.cancel()
+        for task in (self._summing, self._looking):
+            if task is not None:
+                task.cancel()
         for carrier in self._carriers.values():
             await carrier.close()
 
@@ -235,6 +257,7 @@ class BrokerApp(HttpApp):
         except (ValueError, TypeError, KeyError, RecursionError, ConfigError):
             return REFUSALS["malformed"]
         try:
+            HttpClient(card.url, **self._reach)  # before it is written: the broker could not start with it again
             file = self._folder.add(card, token)
         except ConfigError as error:
             return json_response(409, {"error": "refused", "detail": str(error)}, reason="refused")
@@ -245,6 +268,7 @@ class BrokerApp(HttpApp):
         if file.owners != tuple(carrier.card for carrier in self._carriers.values()):
             for former in self._carry_for(file):
                 await former.close()
+            self._look_soon()
         self._sum_when_needed()
         return json_response(200, {**answer, "federation": federation_text(file)})
 

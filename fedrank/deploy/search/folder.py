@@ -49,7 +49,7 @@ from fedrank.texts.served.engines.foreign import Columns, Place
 from fedrank.texts.served.engines.tantivy import TantivyEngine
 from fedrank.texts.served.envelopes import Tickets, key_of, key_text
 from fedrank.texts.served.owner import Admitted, Owner, OwnerSettings
-from fedrank.texts.served.rights import check_names
+from fedrank.texts.served.rights import JOINED, check_names
 from fedrank.texts.served.statistics import TermTable
 
 #: Steps that make the tables, one a version.
@@ -112,7 +112,7 @@ class Askers:
         """Let an asker ask, with a token, which is returned and kept as its hash only.
 
         Args:
-            name: The asker.
+            name: The asker, or ``owner/NAME``, an owner that has joined.
             groups: Groups that documents may name as their readers.
             key: Public key by which it signs for its people, 32 bytes; empty: it asks for itself.
             token: Its token; empty: a new one.
@@ -121,7 +121,9 @@ class Askers:
             ConfigError: A name cannot be used.
             RunError: It cannot be written.
         """
-        check_names(name, *groups)
+        check_names(name.removeprefix(JOINED), *groups)
+        if f"{name}/" == JOINED:
+            raise ConfigError(f"an asker cannot be named {name!r}, as owners that join are {JOINED}NAME.")
         token = token or secrets.token_urlsafe(32)
         self._write(
             "INSERT INTO asker (name, token, groups, key) VALUES (?1, ?2, ?3, ?4) "
@@ -129,6 +131,12 @@ class Askers:
             (name, _digest(token), " ".join(groups), key),
         )
         return token
+
+    def change(self, name: str, groups: Sequence[str], key: bytes) -> bool:
+        """Change an asker's groups and key, not its token; False if there is none. Others as of :meth:`allow`."""
+        check_names(*groups)
+        change = "UPDATE asker SET (groups, key) = (?, ?) WHERE name = ?"
+        return self._write(change, (" ".join(groups), key, name)) > 0
 
     def forbid(self, name: str) -> bool:
         """Forget an asker; False if there is none of this name."""
@@ -314,14 +322,52 @@ class OwnerFolder(ServedFolder):
         """File of the federation that the owner has joined, once it has."""
         return self.path / "federation.toml"
 
-    def keep_federation(self, file: FederationFile, admit: bool) -> None:
-        """Keep the file of a federation, and let its owners ask here if ``admit`` says so; errors as its parts."""
-        if admit:
-            askers = self.askers()
-            for card in file.owners:
-                askers.allow(card.name, token=self._shared_token(card.key, asks=False))
-            askers.close()
+    def keep_federation(self, file: FederationFile) -> None:
+        """Keep the file of a federation: owners that are new in it may ask here, those that left may no longer.
+
+        Others stay as they are, with their groups, and forbidden where they were. Errors as of its parts.
+        """
+        before = read_federation(self.federation).owners if self.federation.exists() else ()
+        known, now = {(card.name, card.key) for card in before}, {card.name for card in file.owners}
+        askers = self.askers()
+        for card in file.owners:
+            if (card.name, card.key) not in known:
+                askers.allow(JOINED + card.name, token=self._shared_token(card.key, asks=False))
+        for name, _ in known:
+            if name not in now:
+                askers.forbid(JOINED + name)
+        askers.close()
         write_atomically(self.federation, federation_text(file).encode())
+
+    def allow(self, name: str, groups: Sequence[str] = (), key: bytes = b"", new_token: bool = False) -> str:
+        """Let an asker ask with these groups and this key, or change those of one that may.
+
+        Args:
+            name: The asker, or ``owner/NAME``, an owner that has joined.
+            groups: As of :meth:`Askers.allow`.
+            key: As of :meth:`Askers.allow`.
+            new_token: Give an asker that has a token a new one.
+
+        Returns:
+            The token, if it is new; else empty.
+
+        Raises:
+            ConfigError: A name cannot be used, or no owner of it has joined.
+            RunError: It cannot be written.
+        """
+        askers = self.askers()
+        try:
+            if not name.startswith(JOINED):
+                return "" if not new_token and askers.change(name, groups, key) else askers.allow(name, groups, key)
+            owners = read_federation(self.federation).owners if self.federation.exists() else ()
+            keys = [card.key for card in owners if JOINED + card.name == name]
+            if not keys or new_token:
+                why = "its token comes from both owners' keys" if keys else "no owner of this name has joined"
+                raise ConfigError(f"{name!r}: {why}; owners here: {', '.join(JOINED + one.name for one in owners)}.")
+            askers.allow(name, groups, key, self._shared_token(keys[0], asks=False))
+            return ""
+        finally:
+            askers.close()
 
     def asker(self) -> tuple[FederationFile, tuple[str, dict[str, str]]]:
         """The federation, and this owner as one of its askers: name, and token at each owner.
@@ -334,7 +380,7 @@ class OwnerFolder(ServedFolder):
         names = [card.name for card in file.owners if card.key == own]
         if not names:
             raise ConfigError(f"{self.federation}: no owner has the key of {self.path}.")
-        return file, (names[0], {card.name: self._shared_token(card.key, asks=True) for card in file.owners})
+        return file, (JOINED + names[0], {card.name: self._shared_token(card.key, asks=True) for card in file.owners})
 
     def _shared_token(self, key: str, asks: bool) -> str:
         """The token between this owner and another, which both compute; ``asks``: this one asks the other."""

@@ -2,7 +2,7 @@
 
 A broker, or an attacker on the way to it, could hand out other keys than those that the owners brought. So each owner
 shows :func:`verification_words` of the file that it got, and starts once its people have read them to the others: the
-words of two files differ if a name, a key or a term does. An owner asks the others under its own name; both compute
+words of two files differ if a name, a key or a term does. An owner asks the others as ``owner/NAME``; both compute
 the token from their two keys (X25519), so that none is sent to anyone.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import hmac
 import json
 import logging
 import os
@@ -18,10 +19,11 @@ import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.folder import ServedFolder
-from fedrank.deploy.http.client import HttpClient
+from fedrank.deploy.http.client import HttpClient, is_loopback
 from fedrank.deploy.search.federation import (
     FederationFile,
     OwnerCard,
@@ -98,7 +100,7 @@ class BrokerFolder(ServedFolder):
         state = self.state() or {"cards": [], "released": []}
         if not 1 <= owners <= 1000 or owners < len(state["cards"]):
             raise ConfigError(f"owners must be in {max(1, len(state['cards']))}..1000, got {owners}.")
-        example = [{"name": "a", "key": "A" * 43}] + ([{"name": "b", "key": "B" * 42 + "A"}] if owners > 1 else [])
+        example = [{"name": name, "key": name * 42 + "A"} for name in "BC"[:owners]]
         federation_of({**terms, "owners": example})
         if not self.token_path("join").exists():
             self.make_token("join")
@@ -121,32 +123,37 @@ class BrokerFolder(ServedFolder):
         write_atomically(self._joining, json.dumps(state, indent=1).encode(), 0o600)
 
     def add(self, card: OwnerCard, token: str) -> FederationFile | None:
-        """Take an owner's card, or its new address and token; the federation's file once all have joined.
+        """Take an owner's card, or its new address with the same token; the federation's file once all have joined.
 
         Raises:
-            ConfigError: Another owner has this name or key, all places are taken, or something in it cannot be used.
+            ConfigError: Another owner has this name or key, the token of one that has joined is another, all places
+                are taken, or something in it cannot be used. Nothing is written then.
         """
         state = self.state()
         if state is None:
             raise ConfigError("this broker's federation was written by hand; ask whoever runs it for the file.")
         check_names(card.name)
         key_of(card.key)
-        HttpClient(card.url, allow_http=True)
+        _check_address(card.url)
         row, cards = {**vars(card), "token": token}, state["cards"]
         same = [place for place, one in enumerate(cards) if card.name == one["name"] or card.key == one["key"]]
         if same and (len(same) > 1 or (cards[same[0]]["name"], cards[same[0]]["key"]) != (card.name, card.key)):
             raise ConfigError(f"another owner has joined as {card.name!r}, or with this key; choose another name.")
+        if same and not hmac.compare_digest(cards[same[0]]["token"].encode(), token.encode()):
+            raise ConfigError(
+                f"{card.name!r} has joined with another token. Put broker.token of its folder back from a copy."
+            )
         if not same and len(cards) >= state["owners"]:
             raise ConfigError(f"all {state['owners']} owners have joined; the broker's --owners says how many may.")
         if not same or cards[same[0]] != row:
             cards[same[0] if same else len(cards) :] = [row] if not same else [row, *cards[same[0] + 1 :]]
-            self._write(state)
             if len(cards) == state["owners"]:
                 rows = [{name: one[name] for name in ("name", "key", "url")} for one in cards]
                 tokens = "".join(f"{json.dumps(one['name'])} = {json.dumps(one['token'])}\n" for one in cards)
-                write_atomically(self.tokens, tokens.encode(), 0o600)
                 file = federation_of({**state["terms"], "owners": rows})
+                write_atomically(self.tokens, tokens.encode(), 0o600)
                 write_atomically(self.federation, federation_text(file).encode())
+            self._write(state)  # last: where a write before it failed, the same card does all again
         return read_federation(self.federation) if len(cards) == state["owners"] else None
 
     def needs_release(self) -> bool:
@@ -163,69 +170,130 @@ class BrokerFolder(ServedFolder):
         self._write({**state, "released": sorted(card["key"] for card in state["cards"])})
 
 
+def _check_address(url: str) -> None:
+    """Refuse an address at which no broker reaches an owner; whether http will do is the broker's to say."""
+    HttpClient(url, allow_http=True)
+    if (urlsplit(url).hostname or "").strip("0.:") == "":
+        raise ConfigError(f"{url} is no address of a machine; give the one at which the broker reaches it, with --url.")
+
+
+def address_for(place: str, scheme: str, host: str, port: int) -> str:
+    """The address of an owner's card, from where it listens.
+
+    Args:
+        place: Address of the broker.
+        scheme: ``http`` or ``https``.
+        host: Where the owner listens.
+        port: Where the owner listens.
+
+    Raises:
+        ConfigError: The broker cannot reach it there, so that the owner must say where.
+    """
+    url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    if not port:
+        raise ConfigError("joining needs the port to listen at: --port 8761; and --url where that differs.")
+    _check_address(url)
+    if is_loopback(host) and not is_loopback(urlsplit(place).hostname or ""):
+        raise ConfigError(f"a broker on another machine does not reach {url}; give --host, and --url where it differs.")
+    return url
+
+
 def join(
     home: OwnerFolder,
     name: str,
     url: str,
     place: str,
-    confirm: Callable[[FederationFile, str], bool],
+    confirm: Callable[[FederationFile, str, bool], bool],
     *,
     ca: str | os.PathLike[str] | None = None,
     allow_http: bool = False,
 ) -> None:
     """Bring an owner's card to a broker, wait for the others, and keep the federation's file once it is confirmed.
 
-    Where the owner has confirmed the same federation before, or has a file and the broker cannot be reached, nothing
-    is asked.
+    An owner that has confirmed a federation goes on with that, whatever the broker says: where the broker cannot be
+    reached, refuses or waits for others, and where it gives another federation that is not confirmed.
 
     Args:
         home: The owner's folder, prepared.
         name: The owner's name in the federation.
         url: Address at which the broker reaches it.
         place: Address of the broker, ``#`` and the code, as the broker prints it.
-        confirm: Gets the federation and its words; True: its people have compared them.
+        confirm: Gets the federation, its words, and whether another was confirmed before; True: its people have
+            compared the words.
         ca: File with the certificates to trust in place of the system's.
         allow_http: Plain http to the broker on another machine.
 
     Raises:
-        ConfigError: Something cannot be used, or the words were not confirmed.
-        RunError: The broker refuses the card, or cannot be reached.
+        ConfigError: Something cannot be used, or the words were not confirmed; of an owner that has confirmed no
+            federation, as the next.
+        RunError: The broker refuses the card, cannot be reached, or gives no federation that can be used.
     """
     check_names(name)
     address, _, code = place.partition("#")
     client = HttpClient(address, ca=ca, allow_http=allow_http)
     card = OwnerCard(name, home.public_key(), url)
-    body = json.dumps({**vars(card), "token": home.token("broker")}).encode()
+    before = read_federation(home.federation) if home.federation.exists() else None
+    try:
+        file = _bring_card(client, code, card, home.token("broker"), wait=before is None)
+    except RunError as error:
+        if before is None:
+            raise
+        _log.warning("%s The federation is the one that was confirmed.", error)
+        return
+    words = verification_words(file)
+    if before is None and not confirm(file, words, False):
+        raise ConfigError(
+            "the words were not confirmed, and nothing is served. Where they differ, the broker or an attacker on the "
+            "way to it has given out other keys."
+        )
+    if before is not None and verification_words(before) != words:
+        _log.warning("the broker %s gives another federation than was confirmed: %s", client.url, _change(before, file))
+        if not confirm(file, words, True):
+            _log.warning(
+                "the federation is the one that was confirmed; to compare the words of the other and join it, run the "
+                "same command in a terminal: fedrank search owner serve %s --join …",
+                home.path,
+            )
+            return
+    home.keep_federation(file)
+
+
+def _bring_card(client: HttpClient, code: str, card: OwnerCard, token: str, *, wait: bool) -> FederationFile:
+    """The federation that the broker gives for a card; ``wait`` until all have joined. Errors as of :func:`join`."""
+    body = json.dumps({**vars(card), "token": token}).encode()
     said = -1
     while True:
         try:
             answer = client.request("POST", "/v1/join", code, body=body, limit=_LARGEST_FILE)
         except OSError as error:
-            if home.federation.exists():
-                _log.warning("the broker %s cannot be reached (%s); the federation is as before", client.url, error)
-                return
             raise RunError(f"the broker {client.url} cannot be reached ({error}).") from error
         found = answer.json()
         if answer.status != 200:
             raise RunError(f"the broker {client.url} refuses: {found.get('detail') or answer.status}.")
         if isinstance(text := found.get("federation"), str):
             break
-        if (joined := found.get("joined")) != said:
+        joined, owners = found.get("joined"), found.get("owners")
+        if not wait:
+            raise RunError(f"the broker {client.url} waits for others: {joined} of {owners} owners have joined.")
+        if joined != said:
             said = joined
-            _log.info("%s of %s owners have joined; waiting for the others", joined, found.get("owners"))
+            _log.info("%s of %s owners have joined; waiting for the others", joined, owners)
         time.sleep(_LOOK)
     try:
         file = dataclasses.replace(federation_of(tomllib.loads(text)), broker=client.url)
+        check_names(*(owner.name for owner in file.owners))
     except (ConfigError, tomllib.TOMLDecodeError) as error:
         raise RunError(f"the broker {client.url} gives no federation that can be used ({error}).") from error
-    if (name, card.key) not in {(owner.name, owner.key) for owner in file.owners}:
+    if (card.name, card.key) not in {(owner.name, owner.key) for owner in file.owners}:
         raise RunError(f"the broker {client.url} gives a federation without this owner and its key: refused.")
-    check_names(*(owner.name for owner in file.owners))
-    words = verification_words(file)
-    before = home.federation.exists() and verification_words(read_federation(home.federation)) == words
-    if not before and not confirm(file, words):
-        raise ConfigError(
-            "the words were not confirmed, and nothing is served. Where they differ, the broker or an attacker on the "
-            "way to it has given out other keys."
-        )
-    home.keep_federation(file, admit=not before)
+    return file
+
+
+def _change(before: FederationFile, now: FederationFile) -> str:
+    """The difference of two federations, in words: owners that came, left or have another key, and terms."""
+    old, new = ({owner.name: owner.key for owner in file.owners} for file in (before, now))
+    said = [f"{name} is new" for name in new if name not in old] + [f"{name} left" for name in old if name not in new]
+    said += [f"{name} has another key" for name in new if name in old and old[name] != new[name]]
+    terms = [field.name for field in dataclasses.fields(now) if field.name not in ("owners", "broker")]
+    said += [f"{term} is {value!r}" for term in terms if (value := getattr(now, term)) != getattr(before, term)]
+    return ", ".join(said)

@@ -35,6 +35,8 @@ STEP = 512
 #: Largest sealed question and answer, in bytes.
 LARGEST_QUESTION, LARGEST_ANSWER = 16 << 10, 4 << 20
 _QUESTION, _ANSWER = b"fedrank search question 1", b"fedrank search answer 1"
+#: Any private key: all of them agree on zero with a point of low order, which is no owner's key.
+_PROBE = X25519PrivateKey.from_private_bytes(bytes(31) + b"\x40")
 
 
 def key_text(key: X25519PublicKey | bytes) -> str:
@@ -47,11 +49,12 @@ def key_of(text: str) -> X25519PublicKey:
     """The public key of :func:`key_text`.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: It is none, or a point of low order, with which every secret is zero.
     """
     try:
-        raw = base64.b64decode(text + "=", altchars=b"-_", validate=True)
-        return X25519PublicKey.from_public_bytes(raw)
+        key = X25519PublicKey.from_public_bytes(base64.b64decode(text + "=", altchars=b"-_", validate=True))
+        _PROBE.exchange(key)
+        return key
     except (binascii.Error, ValueError, TypeError) as error:
         raise ConfigError(f"an owner's key must be 43 letters, digits, - and _, got {text!r:.60}.") from error
 

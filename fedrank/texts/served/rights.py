@@ -1,9 +1,10 @@
 """Rights to read documents, and the identity of who asks.
 
 A document names its *readers*: askers, groups that the owner puts askers into, and people and groups of a company that
-signs for its people, ``company/person`` and ``company:group``. One that names none may be read by every asker, or by
-those that the owner's setting ``readers`` names. Who may not read a document does not find it: it is left out where
-candidates are chosen, and its words count in no frequency of the owner's own.
+signs for its people, ``company/person`` and ``company:group``. An owner that has joined the federation chose its name
+itself, and is the asker ``owner/NAME``, which is no other asker, group or person. A document that names none may be
+read by every asker, or by those that the owner's setting ``readers`` names. Who may not read a document does not find
+it: it is left out where candidates are chosen, and its words count in no frequency of the owner's own.
 
 A company is an asker whose public key the owner knows. It signs who asks (Ed25519): name, groups, and the last day on
 which that is so. An owner believes it about its own people and nothing else.
@@ -29,7 +30,9 @@ OPEN, CLOSED = "*", "!"
 #: Most characters of all readers of a document, and groups of a person.
 _LONGEST, MOST_GROUPS = 4000, 64
 _NAME = re.compile(r"[\w.@-]{1,64}", re.ASCII)
-_READER = re.compile(r"[\w.@-]{1,64}([/:][\w.@-]{1,64})?", re.ASCII)
+_READER = re.compile(r"(owner/)?[\w.@-]{1,64}([/:][\w.@-]{1,64})?", re.ASCII)
+#: What stands before the names of owners that have joined, as askers; no other asker is named as the part before ``/``.
+JOINED = "owner/"
 _PREFIX = b"fedrank person 1\n"
 
 

@@ -1,6 +1,9 @@
 """Owners join a federation: each gets the cards of all, compares words, and may then ask the others."""
 
+import base64
 import dataclasses
+import functools
+import http.server
 import json
 import threading
 import time
@@ -8,9 +11,11 @@ import time
 import pytest
 from search_worlds import TEXTS, write_documents
 
+from fedrank.cli.search import allow, compare_words
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.http.server import ThreadedServer
+from fedrank.deploy.search import broker, joining
 from fedrank.deploy.search.broker import BrokerApp
 from fedrank.deploy.search.federation import (
     Federation,
@@ -22,8 +27,11 @@ from fedrank.deploy.search.federation import (
     read_federation,
 )
 from fedrank.deploy.search.folder import OwnerFolder
-from fedrank.deploy.search.joining import BrokerFolder, join, proquint, verification_words
+from fedrank.deploy.search.joining import BrokerFolder, address_for, join, proquint, verification_words
 from fedrank.deploy.search.service import owner_app
+from fedrank.texts.served.documents import Document
+from fedrank.texts.served.envelopes import key_of, key_text
+from fedrank.texts.served.rights import OPEN, identify, may_read, readers_text
 from fedrank.texts.served.statistics import StatisticsTerms
 
 pytest.importorskip("tantivy")
@@ -97,7 +105,7 @@ def start_broker(folder, owners, **options):
     return home, ThreadedServer(BrokerApp(None, home, **options))
 
 
-def join_all(tmp_path, place, urls, confirm=lambda file, words: True):
+def join_all(tmp_path, place, urls, confirm=lambda file, words, again: True):
     """All owners join at once; what each was shown, or the error that it got."""
     shown = {}
 
@@ -105,7 +113,7 @@ def join_all(tmp_path, place, urls, confirm=lambda file, words: True):
         home = OwnerFolder(tmp_path / name)
         home.prepare()
         try:
-            join(home, name, urls[name], place, lambda file, words: shown.update({name: words}) or confirm(file, words))
+            join(home, name, urls[name], place, lambda *given: shown.update({name: given[1]}) or confirm(*given))
         except (ConfigError, RunError) as error:
             shown[name] = error
 
@@ -165,7 +173,7 @@ def test_owners_join_compare_words_make_statistics_and_ask_each_other(tmp_path, 
                 assert time.monotonic() < until
                 time.sleep(0.1)
             askers = apps["north"].askers()
-            askers.forbid("east")
+            askers.forbid("owner/east")
             askers.close()
             assert not join_all(tmp_path, place, {"north": servers["north"].url})
             assert "north" in asked.search("wing").missing  # joining again gives no token back
@@ -198,7 +206,7 @@ def test_a_card_that_is_swapped_on_its_way_shows_in_the_words(tmp_path, monkeypa
         # Where the words are refused nothing is kept, and none of the others may ask.
         for name in urls:
             (tmp_path / name / "federation.toml").unlink()
-        refused = join_all(tmp_path, f"{server.url}#{home.token('join')}", urls, lambda file, words: False)
+        refused = join_all(tmp_path, f"{server.url}#{home.token('join')}", urls, lambda file, words, again: False)
         assert all(isinstance(one, ConfigError) for one in refused.values())
         assert not any((tmp_path / name / "federation.toml").exists() for name in urls)
         # A file with another key for the owner itself is refused before anyone is asked.
@@ -249,3 +257,234 @@ def test_a_broker_takes_the_cards_of_those_it_invited(tmp_path):
     with pytest.raises(ConfigError, match="epsilon"):
         BrokerFolder(tmp_path / "other").begin(2, TERMS | {"statistics": {"epsilon": -1.0}})
     assert federation_of({**TERMS, "owners": [good | {"url": ""} | {}]} | {"owners": [{"name": "a", "key": keys[0]}]})
+
+
+# ------------------------------------------------------------------------------------------- names, rights, tokens
+
+
+def members(tmp_path, names):
+    """Folders of owners, and the file of their federation."""
+    homes = {name: OwnerFolder(tmp_path / name) for name in names}
+    for home in homes.values():
+        home.prepare()
+    cards = tuple(OwnerCard(name, home.public_key(), "http://127.0.0.1:9") for name, home in homes.items())
+    return homes, FederationFile("test", cards, "http://127.0.0.1:9")
+
+
+def known_at(home, other):
+    """What an owner knows of another that asks it as the folder of that one says; None: it may not ask."""
+    name, tokens = other.asker()[1]
+    askers = home.askers()
+    try:
+        return askers.know(name, tokens[home.path.name])
+    finally:
+        askers.close()
+
+
+def test_the_name_that_an_owner_chose_gives_it_no_rights(tmp_path):
+    homes, file = members(tmp_path, ("north", "lawyers", "anna"))
+    north, key = homes["north"], bytes(range(32))
+    token = north.allow("anna", ["council"], key)
+    for home in homes.values():
+        home.keep_federation(file)
+    askers = north.askers()
+    assert askers.know("anna", token) == (("council",), key)  # allowed by hand: as before
+    for name in ("lawyers", "anna"):
+        known = known_at(north, homes[name])
+        assert known == ((), b"")
+        who = identify(homes[name].asker()[1][0], *known, None, 20_000).readers
+        readers = {text: readers_text(text) for text in (name, f"x/{name}", f"owner/{name}")}
+        found = [text for text, said in readers.items() if may_read(Document("d", "", "", {"readers": said}), who)]
+        assert found == [f"owner/{name}"] and OPEN in who
+    with pytest.raises(ConfigError):
+        askers.allow("owner")  # whose people would have the names of owners
+    askers.close()
+    assert readers_text("owner/acme/eve owner/acme:board") == "owner/acme/eve owner/acme:board"
+
+
+def test_groups_and_keys_change_without_the_token(tmp_path, capsys):
+    homes, file = members(tmp_path, ("north", "south", "west"))
+    for home in homes.values():
+        home.keep_federation(file)
+    north, signs = homes["north"], base64.urlsafe_b64encode(bytes([2, *bytes(31)])).decode().rstrip("=")
+    allow(north.path, "owner/south", groups=("surgeons",), signs=signs)
+    assert capsys.readouterr().out == ""
+    assert known_at(north, homes["south"]) == (("surgeons",), bytes([2, *bytes(31)]))
+    allow(north.path, "anna")
+    first = capsys.readouterr().out.strip()
+    allow(north.path, "anna", groups=("surgeons",))
+    assert capsys.readouterr().out == ""
+    askers = north.askers()
+    assert askers.know("anna", first) == (("surgeons",), b"")
+    allow(north.path, "anna", new_token=True)
+    assert askers.know("anna", first) is None
+    assert askers.know("anna", capsys.readouterr().out.strip()) == ((), b"")
+    for name, again in (("owner/east", False), ("owner/south", True), ("a b", False), ("a/b", False)):
+        with pytest.raises(ConfigError):
+            allow(north.path, name, new_token=again)
+    # One owner is forbidden; another joins, then one leaves.
+    askers.forbid("owner/west")
+    more = members(tmp_path, ("north", "south", "west", "east"))
+    for home in more[0].values():
+        home.keep_federation(more[1])
+    assert known_at(north, homes["south"]) == (("surgeons",), bytes([2, *bytes(31)]))
+    assert known_at(north, homes["west"]) is None
+    assert known_at(north, more[0]["east"]) == ((), b"")
+    north.keep_federation(members(tmp_path, ("north", "west", "east"))[1])
+    assert known_at(north, homes["south"]) is None and known_at(north, homes["west"]) is None
+    allow(north.path, "owner/west")
+    assert known_at(north, homes["west"]) == ((), b"")
+    # An owner of the same name with another key is another owner.
+    allow(north.path, "owner/east", groups=("surgeons",))
+    (tmp_path / "east" / "owner.key").unlink()
+    north.keep_federation(members(tmp_path, ("north", "west", "east"))[1])
+    askers.close()
+    assert ("owner/east", 0, 0) in north.askers().rows()
+    more[0]["east"].keep_federation(read_federation(north.federation))
+    assert known_at(north, more[0]["east"]) == ((), b"")
+
+
+# ---------------------------------------------------------------------------------------- a federation that was kept
+
+
+def test_a_confirmed_federation_is_kept_whatever_the_broker_says(tmp_path, monkeypatch, caplog):
+    home, server = start_broker(tmp_path / "broker", 2)
+    urls = dict.fromkeys(("north", "south"), "http://127.0.0.1:9")
+    with server:
+        place = f"{server.url}#{home.token('join')}"
+        join_all(tmp_path, place, urls, functools.partial(compare_words, trust=True))
+        north = OwnerFolder(tmp_path / "north")
+        kept, askers = read_federation(north.federation), (tmp_path / "north" / "askers.db").read_bytes()
+        trusting = functools.partial(compare_words, trust=True)
+        evil = members(tmp_path, ("evil",))[1].owners[0].key
+        add = BrokerFolder.add
+        swapped = lambda self, card, token: dataclasses.replace(  # noqa: E731
+            file := add(self, card, token),
+            owners=tuple(one if one.name == card.name else dataclasses.replace(one, key=evil) for one in file.owners),
+        )
+        monkeypatch.setattr(BrokerFolder, "add", swapped)
+        join(north, "north", urls["north"], place, trusting)  # no terminal: neither --trust-broker nor an error
+        assert "another key" in caplog.text and "fedrank search owner serve" in caplog.text
+        monkeypatch.setattr(
+            BrokerFolder, "add", lambda *given: dataclasses.replace(kept, owners=kept.owners[1:])
+        )  # without this owner
+        join(north, "north", urls["north"], place, trusting)
+        monkeypatch.setattr(BrokerFolder, "add", add)
+        join(north, "north", urls["north"], f"{server.url}#wrong", trusting)
+        home.begin(3, TERMS)
+        began = time.monotonic()
+        join(north, "north", urls["north"], place, trusting)  # the broker waits for a third: not this owner
+        assert time.monotonic() - began < 20
+        assert read_federation(north.federation) == kept
+        assert (tmp_path / "north" / "askers.db").read_bytes() == askers
+        # Its people compare the words of the federation of three, and it goes over to that.
+        join_all(tmp_path, place, {"east": "http://127.0.0.1:9"})
+        seen = []
+        join(north, "north", urls["north"], place, lambda *given: not seen.append(given))
+        assert [given[2] for given in seen] == [True]
+        assert {card.name for card in read_federation(north.federation).owners} == {"north", "south", "east"}
+
+
+# ----------------------------------------------------------------------------------------------- cards at the broker
+
+
+@pytest.mark.parametrize(
+    "point",  # of low order, as in the tables of "May the Fourth Be With You" (Genkin, Valenta, Yarom 2017)
+    [
+        bytes(32).hex(),
+        "01" + bytes(31).hex(),
+        "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800",
+        "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157",
+        "ec" + "ff" * 30 + "7f",
+        "ed" + "ff" * 30 + "7f",
+        "ee" + "ff" * 30 + "7f",
+    ],
+)
+def test_a_point_of_low_order_is_no_key(point):
+    with pytest.raises(ConfigError, match="key"):
+        key_of(key_text(bytes.fromhex(point)))
+    assert key_of("CQ" + "A" * 41).public_bytes_raw() == bytes([9, *bytes(31)])  # the base point of RFC 7748
+
+
+def test_a_card_that_cannot_be_used_or_is_anothers_changes_nothing(tmp_path, monkeypatch):
+    home, server = start_broker(tmp_path / "broker", 2)
+    keys = [card.key for card in members(tmp_path, ("a", "b"))[1].owners]
+    good = {"name": "north", "key": keys[0], "url": "http://127.0.0.1:9", "token": "t" * 43}
+    with server:
+        client, code = HttpClient(server.url), home.token("join")
+
+        def post(body):
+            return client.request("POST", "/v1/join", code, body=json.dumps(body).encode())
+
+        for wrong in ({"key": "A" * 43}, {"url": "http://owner.example.org"}, {"url": "http://0.0.0.0:8761"},
+                      {"url": "http://[::]:8761"}, {"url": "http://127.0.0.1:99999"}):  # fmt: skip
+            assert post(good | wrong).status == 409, wrong
+        assert home.state()["cards"] == []
+        assert post(good).status == 200
+        moved = {"url": "http://127.0.0.1:10"}
+        # Name and key of an owner are known to all; its token is not.
+        assert post(good | moved | {"token": "u" * 43}).status == 409
+        assert home.state()["cards"] == [good]
+        assert post(good | moved).status == 200 and home.state()["cards"] == [good | moved]
+        # A write that fails halfway is done again by the same card.
+        last, write = {"name": "south", "key": keys[1], "url": "http://127.0.0.1:11", "token": "s" * 43}, []
+        whole = joining.write_atomically
+
+        def fail_once(path, *given):
+            if path == home.federation and not write:
+                write.append(path)
+                raise RunError("the disk is full")
+            whole(path, *given)
+
+        monkeypatch.setattr(joining, "write_atomically", fail_once)
+        assert post(last).status >= 500 and "federation" in post(last).json()
+    BrokerApp(read_federation(home.federation), home)  # starts again
+
+
+@pytest.mark.parametrize(
+    ("place", "host", "port", "url"),
+    [
+        ("http://127.0.0.1:8760#c", "127.0.0.1", 8761, "http://127.0.0.1:8761"),
+        ("http://localhost:8760#c", "::1", 8761, "http://[::1]:8761"),
+        ("https://broker.example.org#c", "10.0.0.7", 8761, "http://10.0.0.7:8761"),
+        ("https://broker.example.org#c", "127.0.0.1", 8761, ""),
+        ("https://broker.example.org#c", "localhost", 8761, ""),
+        ("https://broker.example.org#c", "0.0.0.0", 8761, ""),
+        ("http://127.0.0.1:8760#c", "::", 8761, ""),
+        ("http://127.0.0.1:8760#c", "127.0.0.1", 0, ""),
+    ],
+)
+def test_the_address_of_a_card_is_one_that_the_broker_reaches(place, host, port, url):
+    if url:
+        assert address_for(place, "http", host, port) == url
+    else:
+        with pytest.raises(ConfigError):
+            address_for(place, "http", host, port)
+
+
+def test_a_broker_passes_on_what_owners_say_and_names_those_that_are_not_there(tmp_path, monkeypatch, caplog):
+    class Inner(http.server.BaseHTTPRequestHandler):
+        """A service within the broker's network, which answers any POST with a page."""
+
+        def do_POST(self):
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"secret page")
+
+    monkeypatch.setattr(broker, "_SETTLED", 0.0)
+    with http.server.HTTPServer(("127.0.0.1", 0), Inner) as inner:
+        threading.Thread(target=inner.serve_forever, daemon=True).start()
+        file = members(tmp_path, ("north",))[1]
+        url = f"http://127.0.0.1:{inner.server_port}"
+        there = dataclasses.replace(file, owners=(dataclasses.replace(file.owners[0], url=url),))
+        with ThreadedServer(BrokerApp(there)) as server:
+            body = json.dumps({"north": base64.b64encode(b"x" * 100).decode()}).encode()
+            answer = HttpClient(server.url).request("POST", "/v1/ask", "", body=body).json()
+            assert [*answer["north"]] == ["missing"]
+            until = time.monotonic() + 20
+            while url not in caplog.text:  # it answers no look as owners do
+                assert time.monotonic() < until
+                time.sleep(0.05)
+        inner.shutdown()

@@ -277,11 +277,11 @@ class SumLearner(SlateLearner):
         return tuple((users * self.world.rounds_per_episode - 1).tolist())
 
     def looks_at(self, rounds: Any) -> int:
-        """Looks of the trial whose stays are over after a number of rounds."""
-        return int(np.sum(np.asarray(rounds, np.int64) > np.array(self.look_rounds, np.int64)))
+        """Looks of the trial whose last round is this one or before it."""
+        return int(np.sum(np.asarray(rounds, np.int64) >= np.array(self.look_rounds, np.int64)))
 
     def counted_part(self, rounds: Any) -> float:
-        """Part of the trial's stays that are over, by looks, after a number of rounds."""
+        """Part of the trial's stays that these looks count."""
         return sum(self.trial[: self.looks_at(rounds)]) / max(sum(self.trial), 1)
 
     @property

@@ -237,9 +237,9 @@ class BrokerApp(HttpApp):
         self._summing = None
 
     async def _stop(self) -> None:
-        for task in (self._summing, self._looking):
-            if task is not None:
-                task.cancel()
+        for running in (self._summing, self._looking):
+            if running is not None:
+                running.cancel()
         for carrier in self._carriers.values():
             await carrier.close()
 

@@ -4,7 +4,8 @@
 
 Each row is eight seeds, 9700 to 9707: 200 explorers (1,600 where items have eight features), then a trial of 4,000
 stays in four looks, with an ε in one. The true gain is that of the plan over random slates for 800 fresh users a seed,
-at the platforms that have feedback, which a trial is about, and at all. Rows that stand in ``slate_trials.json`` are not run again.
+at the platforms that have feedback, which a trial is about, and at all. Rows that stand in ``slate_trials.json`` are
+not run again.
 """
 
 from __future__ import annotations

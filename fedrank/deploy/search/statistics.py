@@ -132,7 +132,7 @@ class StatisticsParty:
         return {"epsilon": terms.epsilon / terms.releases, "delta": terms.delta, "of": terms.releases}
 
     def lacking(self) -> str:
-        """What is needed for a release that is worth its ε; empty: nothing, there are enough documents."""
+        """The lack of documents for a release that is worth its ε, in words; empty: there are enough."""
         documents, fewest = len(self._engine), self._terms.fewest
         if documents * self._terms.owners >= fewest:
             return ""

@@ -28,15 +28,14 @@ class Who:
     federation: Path = setting(Path("federation.toml"), "Without it: file that names broker and owners.")
     asker: Path = setting(Path("asker.toml"), "And file with your name and your tokens, one an owner.")
 
-    def open_federation(self, reach: Reach) -> Any:
-        """The federation as this asker reaches it; errors as of its class."""
+    def open_federation(self, reach: Reach, choose: bool = False) -> Any:
+        """The federation as this asker reaches it; ``choose``: owners to ask are chosen. Errors as of its class."""
         from fedrank.deploy.search.choice import PastAnswers
         from fedrank.deploy.search.federation import Federation
 
-        if self.owner is None:
-            return Federation(self.federation, self.asker, **vars(reach))
-        file, asker = OwnerFolder(self.owner).asker()
-        return Federation(file, asker, past=PastAnswers(self.owner / "past.json"), **vars(reach))
+        file, asker = (self.federation, self.asker) if self.owner is None else OwnerFolder(self.owner).asker()
+        folder = self.asker.parent if self.owner is None else self.owner
+        return Federation(file, asker, past=PastAnswers(folder / "past.json") if choose else None, **vars(reach))
 
 
 Asking = Annotated[Who, Parameter(name="*")]
@@ -52,6 +51,7 @@ def ask(
     who: Asking = Who(),
     k: int = 10,
     open: int = 0,
+    choose: Switch = False,
     all_owners: Switch = False,
     reach: Reached = Reach(),
     as_json: AsJson = False,
@@ -64,12 +64,14 @@ def ask(
         who: The federation, and who asks it.
         k: Most documents.
         open: Also print the document at this place, 1 being the best.
-        all_owners: Ask all owners, also those of whom past answers let expect nothing.
+        choose: Ask those owners only of whom past answers let expect something. Questions and words of answers are kept
+            for 30 days, in past.json beside the asker's other files.
+        all_owners: Ask all owners this time.
         reach: How the broker is reached.
     """
     if not query:
         raise ConfigError("say what to search for: fedrank search ask words of a query")
-    asked = who.open_federation(reach)
+    asked = who.open_federation(reach, choose)
     answer = asked.search(" ".join(query), k, all_owners=all_owners)
     if not 0 <= open <= len(answer.hits):
         raise ConfigError(f"there is no hit {open}; {len(answer.hits)} were found.")
@@ -216,6 +218,8 @@ def broker(
     name: str | None = None,
     languages: Names = ("english",),
     epsilon: float = 1.0,
+    releases: int = 1,
+    no_statistics: Switch = False,
     at: At = Address(),
     port: Port = 8760,
     patience: float = 2.0,
@@ -229,7 +233,10 @@ def broker(
         owners: Number of owners that may join; once they have, their statistics are made.
         name: What the federation is called; the folder's name without it.
         languages: Languages of the documents, with commas between.
-        epsilon: ε of a document in the owners' statistics.
+        epsilon: ε of a document in the owners' statistics, over all releases.
+        releases: Releases of the statistics, each with an equal part of ε. Where owners come later, those of before and
+            they need another one together.
+        no_statistics: Have the owners make no statistics; fedrank search statistics does.
         at: Where it listens.
         patience: Seconds that an owner may take to answer; then it is missing, and the others' hits are passed on.
         reach: How the owners are reached.
@@ -243,14 +250,13 @@ def broker(
     with home.lock():
         if owners is not None:
             terms = {"name": name or home.path.resolve().name, "analyser": {"languages": [*languages]}, "ranking": {}}
-            home.begin(owners, {**terms, "statistics": {"epsilon": epsilon}})
+            home.begin(owners, {**terms, "statistics": {"epsilon": epsilon, "releases": releases}})
         state = home.state()
         if state is None and not home.federation.exists():
             raise ConfigError(f"{folder}: there is no federation here; start one with --owners NUMBER.")
-        complete = state is None or len(state["cards"]) == state["owners"]
-        file = read_federation(home.federation) if complete else None
+        file = read_federation(home.federation) if home.federation.exists() else None
         ca = None if reach.ca is None else str(reach.ca)
-        options = {"patience": patience, "ca": ca, "allow_http": reach.allow_http}
+        options = {"patience": patience, "ca": ca, "allow_http": reach.allow_http, "statistics": not no_statistics}
         carrier = BrokerApp(file, None if state is None else home, **options)
 
         def ready(url: str) -> None:
@@ -272,6 +278,7 @@ def portal(
     company_key: Path | None = None,
     user_header: str = "Remote-User",
     groups_header: str = "Remote-Groups",
+    choose: Switch = False,
     reach: Reached = Reach(),
 ) -> None:
     """Serve a search page and a REST interface for your own people, who ask in the asker's name. Ctrl-C stops it.
@@ -285,6 +292,7 @@ def portal(
             front says who asks, in every request, and is the only way to the portal.
         user_header: Header in which the proxy names the person.
         groups_header: Header in which it names groups of the person, with commas between.
+        choose: As of fedrank search ask, for all who ask here without a company's key.
         reach: How the broker is reached.
     """
     from fedrank.deploy.search.portal import PortalApp
@@ -292,7 +300,7 @@ def portal(
     log_to_stderr()
     private = b"" if company_key is None else read_key(company_key)
     headers = (user_header, groups_header)
-    page = PortalApp(who.open_federation(reach), [at.host, *names], private, headers)
+    page = PortalApp(who.open_federation(reach, choose), [at.host, *names], private, headers)
 
     def ready(url: str) -> None:
         print(f"portal  {url}", flush=True)

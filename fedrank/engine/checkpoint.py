@@ -52,7 +52,8 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
         partial.replace(path)
         _settle(path.parent)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a file system that nothing can be written to
+            partial.unlink(missing_ok=True)
         raise RunError(
             f"{path}: cannot be written ({error.strerror or error}). What was there before is untouched; make room or "
             "mend the permissions, then resume the run."

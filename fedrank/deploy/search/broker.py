@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import dataclasses
 import functools
 import json
 import logging
@@ -29,7 +30,8 @@ from fedrank.deploy.http.guard import Guard, Rate, Secret, bearer, network_of
 from fedrank.deploy.http.routes import REFUSALS, HttpRequest, HttpResponse, Route, json_response, too_many
 from fedrank.deploy.search.federation import FederationFile, OwnerCard, federation_text, read_federation
 from fedrank.deploy.search.joining import LARGEST_CARD, BrokerFolder
-from fedrank.deploy.search.statistics import make_statistics
+from fedrank.deploy.search.statistics import SpentError, make_statistics
+from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import read_toml
 from fedrank.texts.served.envelopes import LARGEST_ANSWER, LARGEST_QUESTION
 
@@ -150,13 +152,15 @@ class BrokerApp(HttpApp):
     """Carries questions and answers.
 
     Args:
-        federation: The owners; each with an address. None: they have not all joined.
+        federation: The owners; each with an address. None: they have not all joined. While more are joining, those
+            of before.
         folder: Folder that cards of owners are written to, and that has the tokens for statistics; None: no owner can
             join.
         patience: Seconds from a query to its answer.
         questions_per_minute: Most requests from one network address.
         ca: File with the certificates to trust in place of the system's.
         allow_http: Plain http to owners on other machines, where the network itself is protected.
+        statistics: Have the owners make their common statistics once all have joined.
 
     Raises:
         ConfigError: An owner has no address, or one that cannot work.
@@ -171,8 +175,10 @@ class BrokerApp(HttpApp):
         questions_per_minute: float = 6000.0,
         ca: str | None = None,
         allow_http: bool = False,
+        statistics: bool = True,
     ):
         super().__init__(Guard(), RequestCounts(), on_start=self._start, on_stop=self._stop)
+        self._federation, self._sums = federation, statistics
         self._folder, self._patience, self._reach = folder, patience, {"ca": ca, "allow_http": allow_http}
         self._carriers: dict[str, _Carrier] = {}
         if federation is not None:
@@ -196,7 +202,7 @@ class BrokerApp(HttpApp):
         """Carry to these owners; returns the connections to those of before."""
         if lacking := [card.name for card in federation.owners if not card.url]:
             raise ConfigError(f"the broker needs the address of {', '.join(lacking)}: url in [[owners]].")
-        former = [*self._carriers.values()]
+        former, self._federation = [*self._carriers.values()], federation
         self._carriers = {card.name: _Carrier(card, self._patience, **self._reach) for card in federation.owners}
         return former
 
@@ -216,19 +222,24 @@ class BrokerApp(HttpApp):
                 _log.warning("%s does not answer at %s; its --url is the address to reach it", name, carrier.card.url)
 
     def _sum_when_needed(self) -> None:
-        if self._folder is not None and self._summing is None and self._folder.needs_release():
+        if self._sums and self._folder is not None and self._summing is None and self._folder.needs_release():
             self._summing = asyncio.create_task(self._make_statistics(self._folder))
 
     async def _make_statistics(self, folder: BrokerFolder) -> None:
-        """Have the owners make their first release, as soon as all of them are served."""
-        pause, said = _FIRST_LOOK, ""
+        """Have the owners make the first release that they have not given, as soon as all of them are served."""
+        pause, said, release = _FIRST_LOOK, "", 0
         while folder.needs_release():
             try:
                 file, tokens = read_federation(folder.federation), read_toml(folder.tokens)
-                made = functools.partial(make_statistics, file, tokens, 0, timeout=120.0, **self._reach)
+                made = functools.partial(make_statistics, file, tokens, release, timeout=120.0, **self._reach)
                 _, table = await asyncio.to_thread(made)
                 folder.note_release()
                 _log.info("the owners' statistics are made, with ε = %g a document; %s", file.epsilon, table.note())
+            except SpentError as error:
+                release += 1
+                if release >= file.releases:
+                    _log.warning("these owners make no common statistics, and go on with their own: %s", error)
+                    break
             except FedrankError as error:
                 if str(error) != said:
                     _log.info("statistics wait: %s", error)
@@ -263,6 +274,13 @@ class BrokerApp(HttpApp):
             return json_response(409, {"error": "refused", "detail": str(error)}, reason="refused")
         state = self._folder.state() or {}
         answer: dict[str, Json] = {"joined": len(state["cards"]), "owners": state["owners"]}
+        before = self._federation
+        if file is None and before is not None and (card.name, card.key) in {(o.name, o.key) for o in before.owners}:
+            # Those of before go on, and each starts at once, until the federation with more owners is there.
+            owners = tuple(card if one.name == card.name else one for one in before.owners)
+            file = dataclasses.replace(before, owners=owners)
+            if file != before:
+                write_atomically(self._folder.federation, federation_text(file).encode())
         if file is None:
             return json_response(200, answer)
         if file.owners != tuple(carrier.card for carrier in self._carriers.values()):

@@ -373,6 +373,10 @@ class Federation:
             with self._lock:
                 asked = past.choose(words, names)
         answers, missing = self._ask(dict.fromkeys(asked, question), person)
+        if not answers and len(asked) < len(names):  # none of those chosen: all others are asked
+            others = [name for name in names if name not in asked]
+            answers, more = self._ask(dict.fromkeys(others, question), person)
+            asked, missing = names, {**missing, **more}
         hits, alone, encoders = list[Hit](), list[str](), dict[str, str]()
         for owner, body in ((one.name, answers[one.name]) for one in self.file.owners if one.name in answers):
             try:
@@ -393,7 +397,7 @@ class Federation:
         lying = _lying_encoders(hits)
         if ranked and hits and all(hit.features is not None for hit in hits):
             hits = self._order(hits, {**encoders, **dict.fromkeys(lying, "")})
-        if past is not None and len(asked) == len(names) and not conditions:
+        if past is not None and len(asked) == len(names) and not missing and not conditions:
             pieces = [(hit.owner, hit.title or hit.snippet.text, self._words_of_hit(hit)) for hit in hits]
             with self._lock:
                 past.record(words, [hit.owner for hit in hits[:_LED]], [piece for piece in pieces if piece[2]])

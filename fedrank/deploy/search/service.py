@@ -34,7 +34,7 @@ from fedrank.deploy.http.guard import Guard, Rate, Secret, bearer, network_of
 from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response, too_many
 from fedrank.deploy.search.federation import read_federation
 from fedrank.deploy.search.folder import Askers, OwnerFolder
-from fedrank.deploy.search.statistics import STEPS, StatisticsParty
+from fedrank.deploy.search.statistics import STEPS, SpentError, StatisticsParty
 from fedrank.deploy.search.watched import WatchedFolder
 from fedrank.texts.served.documents import Document
 from fedrank.texts.served.engines import Engine
@@ -170,6 +170,8 @@ class OwnerApp(HttpApp):
             return REFUSALS["malformed"]
         try:
             answer = await self._work(functools.partial(self._party.answer, request.tail, body))
+        except SpentError as error:
+            return _refuse(409, "spent", str(error))
         except FedrankError as error:
             return _refuse(409, "refused", str(error))
         if request.tail == "table":
@@ -200,13 +202,18 @@ class OwnerApp(HttpApp):
     async def _healthz(self, request: HttpRequest) -> HttpResponse:
         return json_response(200, {"status": "ok"})
 
+    def _note(self) -> str:
+        if self._owner.table is not None:
+            return self._owner.table.note(self._owner.analyser.fingerprint)
+        return "" if self._party is None else self._party.lacking()
+
     async def _status(self, request: HttpRequest) -> HttpResponse:
         def numbers() -> dict[str, Any]:
             return {
                 "documents": len(self._owner.engine),
                 "answered": self._answered,
-                "statistics": "shared" if self._owner.table else "own",
-                "note": self._owner.table.note(self._owner.analyser.fingerprint) if self._owner.table else "",
+                "statistics": "shared" if self._owner.common else "own",
+                "note": self._note(),
                 "followed": self._followed,
                 "left_out": self._watched.problems() if self._watched is not None else [],
                 "releases": self._folder.releases(),
@@ -323,7 +330,7 @@ class Operator:
         return {
             "documents": self._at_home(len),
             "answered": 0,
-            "statistics": "shared" if table else "own",
+            "statistics": "own" if table is None or table.few else "shared",
             "note": table.note(self._home.analyser().fingerprint) if table else "",
             "followed": "",
             "left_out": [],

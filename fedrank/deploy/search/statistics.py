@@ -5,7 +5,9 @@ other owners: every advertisement carries a message authentication code (HMAC-SH
 that only the two can compute from their long-lived keys. So a broker cannot invent owners to look behind a mask.
 
 All owners take part or there is no sum. An owner draws its noise once for a release and sends the same vector again if
-the release has to be repeated: what leaves is one noisy sum a release, however often something fails on the way.
+the release has to be repeated among the same owners on the same terms: what leaves is one noisy sum a release, however
+often something fails on the way. Among other owners it would be seen through the difference of two sums, so they need
+another release. An owner gives none while all together have too few documents for the noise, were they as many as here.
 """
 
 from __future__ import annotations
@@ -42,6 +44,10 @@ from fedrank.texts.served.statistics import StatisticsTerms, TermTable
 STEPS = ("keys", "shares", "vectors", "unmasking", "table")
 
 
+class SpentError(RunError):
+    """A release that an owner has given already and cannot give again, or that is not agreed on."""
+
+
 def sum_terms(terms: StatisticsTerms) -> Terms:
     """The secure sum of a release: every owner masks with every other, and none may be missing."""
     return Terms(terms.length, terms.owners - 1, terms.owners)
@@ -65,6 +71,8 @@ class StatisticsParty:
         self._number = next((n for n, card in enumerate(self._cards) if card.key == own), -1)
         if self._number < 0:
             raise ConfigError(f"{folder.path}: no owner of the federation {federation.name!r} has this folder's key.")
+        agreed = repr((self._terms, self._analyser, [(card.name, card.key) for card in self._cards]))
+        self._agreed = hashlib.sha256(agreed.encode()).hexdigest()
         self._steps = message_sizes(self._terms.length, self._terms.owners - 1)
         self._party: Party | None = None
         self._release = -1
@@ -75,7 +83,8 @@ class StatisticsParty:
         Raises:
             WireError: The step makes no sense now.
             SecureSumError: An owner broke the rules of the sum; it is over.
-            RunError: The release is not to be given, or cannot be written down.
+            SpentError: The release is not to be given, now or later.
+            RunError: The release is not to be given yet, or cannot be written down.
         """
         try:
             return getattr(self, f"_{step}")(body)
@@ -87,12 +96,10 @@ class StatisticsParty:
     def _keys(self, body: Mapping[str, Any]) -> dict[str, Json]:
         release = body["release"]
         if not isinstance(release, int) or not 0 <= release < self._terms.releases:
-            raise RunError(
+            raise SpentError(
                 f"release {release} is not agreed on: {self._terms.releases} of ε = {self._terms.epsilon:g} together."
             )
-        done = len(self._folder.releases())
-        if not done - 1 <= release <= done:
-            raise RunError(f"release {release} is not the next: {done} were given.")
+        self._check_release(release)
         self._release, self._party = release, Party(sum_terms(self._terms), self._number)
         invitation = self._steps[0].request.decode(_bytes(body["message"]))
         reply = self._steps[0].reply.encode(self._party.advertise(invitation))
@@ -100,6 +107,39 @@ class StatisticsParty:
             _text(_code(self._key, card, reply)) if n != self._number else "" for n, card in enumerate(self._cards)
         ]
         return {"message": _text(reply), "codes": codes, "analyser": self._analyser}
+
+    def _check_release(self, release: int) -> None:
+        """Refuse a release that was given to other owners or on other terms, is used up, or would be noise alone."""
+        given = {row.get("release", number): row for number, row in enumerate(self._folder.releases())}
+        if release in given:
+            if given[release].get("agreed") != self._agreed:
+                raise SpentError(f"release {release} was given among other owners or on other terms; make a later one.")
+            if not self._kept(release).exists():
+                raise SpentError(f"release {release} was given, and its vector is no longer here.")
+            return
+        # Releases on other terms do not add up to what was agreed on.
+        each = self._each().items()
+        if len(given) >= self._terms.releases or not all(each <= row.items() for row in given.values()):
+            raise SpentError(
+                f"{len(given)} releases were given, and with another one ε would exceed what is agreed on."
+            )
+        if lacking := self.lacking():
+            raise RunError(lacking)
+
+    def _each(self) -> dict[str, Any]:
+        """The terms of a release, as they are written down."""
+        terms = self._terms
+        return {"epsilon": terms.epsilon / terms.releases, "delta": terms.delta, "of": terms.releases}
+
+    def lacking(self) -> str:
+        """The lack of documents for a release that is worth its ε, in words; empty: there are enough."""
+        documents, fewest = len(self._engine), self._terms.fewest
+        if documents * self._terms.owners >= fewest:
+            return ""
+        return (
+            f"no statistics are given yet: the noise would hide them. With {self._terms.owners} owners and "
+            f"ε = {self._terms.epsilon:g}, each needs about {fewest / self._terms.owners:,.0f} documents."
+        )
 
     def _shares(self, body: Mapping[str, Any]) -> dict[str, Json]:
         party, roster = self._there(), self._steps[1].request.decode(_bytes(body["message"]))
@@ -137,19 +177,19 @@ class StatisticsParty:
     def _vector(self) -> UInt32[np.ndarray, " length"]:
         """The noisy vector of this release: drawn once, written down before it leaves."""
         path = self._kept(self._release)
-        if len(self._folder.releases()) > self._release:
+        if self._release in {row.get("release", number) for number, row in enumerate(self._folder.releases())}:
             try:
                 return np.frombuffer(path.read_bytes(), "<u4").copy()
             except OSError as error:
-                raise RunError("this release was given, and its vector is no longer here.") from error
+                raise SpentError(f"release {self._release} was given, and its vector is no longer here.") from error
         vector = self._terms.vector(self._engine.words())
         write_atomically(path, vector.astype("<u4").tobytes(), 0o600)
-        terms = self._terms
         self._folder.add_release(
             {
                 "day": int(time.time() // 86400),
-                "epsilon": terms.epsilon / terms.releases,
-                "delta": terms.delta,
+                "release": self._release,
+                "agreed": self._agreed,
+                **self._each(),
                 "owners": [card.name for card in self._cards],
                 "documents": len(self._engine),
             }
@@ -182,6 +222,7 @@ def make_statistics(
 
     Raises:
         ConfigError: An owner has no address, or there is no token for it.
+        SpentError: An owner has given this release among other owners, or it is not agreed on.
         RunError: An owner cannot be reached or refuses; nothing is handed out, and the same release can be made again.
     """
     terms = federation.statistics()
@@ -237,7 +278,8 @@ class _Owner:
             raise RunError(f"owner {self._name!r} cannot be reached ({error}); repeat the release later.") from error
         answer = response.json()
         if response.status != 200:
-            raise RunError(f"owner {self._name!r} refuses: {answer.get('detail') or response.status}")
+            error = SpentError if answer.get("error") == "spent" else RunError
+            raise error(f"owner {self._name!r} refuses: {answer.get('detail') or response.status}")
         return answer
 
 

@@ -65,13 +65,13 @@ _IDS, _TITLES = ("id", "_id"), ("title", "subject", "headline")
 _TEXTS = ("text", "body", "content", "description")
 #: Largest file that is read as a whole, in bytes, and longest cell of a table, in characters.
 _LARGEST, _LONGEST_CELL = 256 << 20, 10_000_000
-#: Characters of a page that are read: the rest is named as left out.
+#: Characters of a page, and of the text of a PDF or DOCX file, that are read: the rest is named as left out.
 _LONGEST_PAGE = 2_000_000
 #: Beginnings and ends of what the parser looks through again and again where it does not end.
 _UNENDED = ((re.compile("<!--"), "-->"), (re.compile("<[a-zA-Z/!?]"), ">"))
 
 #: Seconds for which a file may be read, and bytes of memory of the process that does.
-_SECONDS, _MEMORY = 60.0, 4 << 30
+_SECONDS, _MEMORY = 60.0, 1 << 30
 
 #: Name of the file that says who may read the files of its folder and below.
 READERS_FILE = "READERS"
@@ -349,9 +349,10 @@ class _Reader:
 
     def _start(self) -> subprocess.Popen[bytes]:
         code = "from fedrank.texts.served.files import serve_reads; serve_reads()"
+        # No module comes from the folder in which its owner works, which may be that of the documents.
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        pipe = subprocess.PIPE
-        process = subprocess.Popen([sys.executable, "-c", code, str(_MEMORY)], stdin=pipe, stdout=pipe, env=env)
+        command, pipe = [sys.executable, "-P", "-c", code, str(_MEMORY)], subprocess.PIPE
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=env, cwd=os.sep)
         assert process.stdout is not None
         process.stdout.readline()  # its first line says that it has started
         return process
@@ -381,14 +382,19 @@ def serve_reads() -> None:
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[-1]), -1))
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        most = int(sys.argv[-1])
+        resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
     out.write(b"ready\n")
     out.flush()
     while line := sys.stdin.buffer.readline():
         name, size = line.split()
         raw = sys.stdin.buffer.read(int(size))
         try:
-            found: dict[str, Any] = {"parts": globals()[name.decode()].__wrapped__(raw)}
+            title, text, about = globals()[name.decode()].__wrapped__(raw)
+            if len(text) > _LONGEST_PAGE:
+                about["cut"] = f"only the first {_LONGEST_PAGE:,} of {len(text):,} characters were read"
+            found: dict[str, Any] = {"parts": (title[:_LONGEST_PAGE], text[:_LONGEST_PAGE], about)}
         except MemoryError:
             found = {"error": f"needs more than {int(sys.argv[-1]) >> 20} MiB of memory, and is not read."}
         except Exception as error:  # readers of other people's formats raise what they like

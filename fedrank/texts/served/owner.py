@@ -283,6 +283,11 @@ class Owner:
         self._vector = functools.lru_cache(_VECTORS)(self._encode)
         self._made: dict[bytes, Float32[np.ndarray, " size"]] = {}
 
+    @property
+    def common(self) -> TermTable | None:
+        """The federation's statistics where they are better than the owner's own; else None."""
+        return None if self.table is None or self.table.few else self.table
+
     def answer(self, sealed: bytes) -> bytes:
         """The sealed answer to a sealed question; one that is refused says why to the asker alone.
 
@@ -358,7 +363,7 @@ class Owner:
             "hits": given,
             "conditions": bool(conditions),
             "fetch": self.settings.fetch,
-            "statistics": "shared" if self.table else "own",
+            "statistics": "shared" if self.common else "own",
         }
         if features:
             answer["encoder"] = self.encoder.digest if self.encoder is not None else ""
@@ -445,9 +450,9 @@ class Owner:
             open: Whether the asker may read documents that name none; else nothing is taken of them.
         """
         if not open:
-            return _alike(len(words)) if self.table is None else self.table.at(words)
+            return _alike(len(words)) if self.common is None else self.common.at(words)
         own, n = self.engine.frequencies(words), self.engine.count_open()
-        return _own_statistics(own, n, self.engine) if self.table is None else self.table.at(words, own, n)
+        return _own_statistics(own, n, self.engine) if self.common is None else self.common.at(words, own, n)
 
     def _round(self, scores: Float64[np.ndarray, " documents"]) -> Float64[np.ndarray, " documents"]:
         """Scores as they leave: multiples of the step."""

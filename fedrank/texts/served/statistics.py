@@ -44,9 +44,9 @@ _COUNTS = 3
 _UNLIKE = 3.0
 #: A noisy sum counts as half a standard deviation at least: below that it says nothing.
 _FLOOR = 0.5
-#: Documents below this number of standard deviations of the noise are few: how rare a word is drowns in it. Of the gap
-#: between each owner's statistics and exact ones, 1,400 documents close 79 % at 20 deviations, 54 % at 6.5, and 13 % at
-#: 2.3.
+#: Documents below this number of standard deviations of the noise are few: how rare a word is drowns in it, and an
+#: owner's own statistics are used. Of the gap between those and exact ones, 1,400 documents close 79 % at 20
+#: deviations, 54 % at 6.5, and 13 % at 2.3.
 _FEW = 10.0
 #: First bytes of a table in a file.
 _MAGIC = b"fedrank terms 1\n"
@@ -109,6 +109,11 @@ class StatisticsTerms:
     def deviation(self) -> float:
         """Standard deviation of the noise in each number of the sum."""
         return self.share * math.sqrt(self.owners)
+
+    @property
+    def fewest(self) -> float:
+        """Documents of all owners below which the noise hides how rare words are."""
+        return _FEW * self.deviation
 
     def vector(
         self, documents: Iterable[Words], noise: Callable[[float, int], Int64[np.ndarray, " n"]] = exact_gaussian
@@ -187,6 +192,11 @@ class TermTable:
     delta: float
     made_by: str = ""
 
+    @property
+    def few(self) -> bool:
+        """True if the noise hides how rare words are, so that an owner's own statistics are better."""
+        return self.documents < _FEW * self.deviation
+
     def note(self, analyser: str = "") -> str:
         """Note for an operator about the statistics; empty: nothing.
 
@@ -195,11 +205,11 @@ class TermTable:
         """
         if analyser and self.made_by not in ("", analyser):
             return "the statistics are of words that were cut otherwise, in other languages: have them made again."
-        if self.documents >= _FEW * self.deviation:
+        if not self.few:
             return ""
         return (
             f"the noise of the statistics (standard deviation {self.deviation:.0f}) is large beside about "
-            f"{self.documents:,.0f} documents: lists may be worse than with each owner's own statistics. It is small "
+            f"{self.documents:,.0f} documents, so that each owner goes on with its own statistics. It is small "
             f"from about {_FEW * self.deviation:,.0f} documents, or with a larger epsilon."
         )
 

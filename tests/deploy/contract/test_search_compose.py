@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 pytest.importorskip("tantivy")
-pytestmark = pytest.mark.minutes
 
 FILE = Path(__file__).parents[3] / "docker" / "compose" / "search.yml"
 CODE = "c" * 48
@@ -30,6 +29,14 @@ def free_ports(count):
             one.close()
 
 
+def test_secrets_are_files():
+    """Compose gives a service with a read-only root no secret of the environment."""
+    given = yaml.safe_load(FILE.read_text())
+    assert all([*secret] == ["file"] for secret in given["secrets"].values())
+    assert "--choose" not in given["services"]["portal"]["command"]  # its volume is mounted to be read
+
+
+@pytest.mark.minutes
 def test_the_composed_services_find_documents(tmp_path):
     services = yaml.safe_load(FILE.read_text())["services"]
     ports = dict(zip(services, free_ports(len(services)), strict=True))

@@ -22,9 +22,10 @@ from fedrank.deploy.search import federation
 from fedrank.deploy.search import statistics as search_statistics
 from fedrank.deploy.search.broker import PATIENCE, BrokerApp
 from fedrank.deploy.search.federation import Federation, FederationFile, OwnerCard, read_federation
-from fedrank.deploy.search.folder import Askers
+from fedrank.deploy.search.folder import Askers, OwnerFolder
 from fedrank.deploy.search.service import Operator
 from fedrank.deploy.search.statistics import make_statistics
+from fedrank.texts.served import statistics as served_statistics
 from fedrank.texts.served.analyser import Analyser
 from fedrank.texts.served.documents import Document, passages_of
 from fedrank.texts.served.encoder import Encoder
@@ -476,18 +477,21 @@ def small(monkeypatch):
     monkeypatch.setattr(FederationFile, "statistics", statistics)
 
 
+@pytest.fixture
+def few(monkeypatch):
+    """Statistics are made of few documents, too."""
+    monkeypatch.setattr(served_statistics, "_FEW", 0.0)
+
+
 def broker_tokens(homes):
     return {name: home.token("broker") for name, home in homes.items()}
 
 
-def test_statistics_are_summed_and_used(tmp_path, small):
+def test_statistics_are_summed_and_used(tmp_path, small, few):
     with search_world(tmp_path) as (asked, homes, file):
         assert asked.search("wing").own_statistics == ("north", "south", "east")
-        sent, summed = make_statistics(file, broker_tokens(homes), 0)
+        sent, _ = make_statistics(file, broker_tokens(homes), 0)
         assert sent > 4 * 2 * 256  # base64 of as many numbers of four bytes, at least
-        # Five documents in noise of a standard deviation of about 70: said to the broker and to each owner.
-        note = Operator(homes["north"].path).status()["note"]
-        assert note == summed.note() != "" and f"{summed.deviation:.0f}" in note
         tables = [home.table() for home in homes.values()]
         assert all(np.array_equal(table.frequency, tables[0].frequency) for table in tables)
         assert asked.search("wing").own_statistics == ()
@@ -498,7 +502,86 @@ def test_statistics_are_summed_and_used(tmp_path, small):
                 make_statistics(file, broker_tokens(homes), release)
 
 
-def test_a_release_that_failed_is_repeated_with_the_same_vector(tmp_path, small, monkeypatch):
+def test_owners_with_few_documents_keep_their_statistics_and_their_privacy_budget(tmp_path, small, monkeypatch):
+    """Five documents beside noise of a standard deviation of about 70: ε would be spent on statistics of no use."""
+    with search_world(tmp_path) as (asked, homes, file):
+        with pytest.raises(RunError, match="refuses"):
+            make_statistics(file, broker_tokens(homes), 0)
+        assert [home.releases() for home in homes.values()] == [[], [], []]
+        terms = file.statistics()
+        needed = 10 * terms.deviation / 3
+        assert f"{needed:,.0f} documents" in Operator(homes["north"].path).status()["note"]
+        assert asked.search("wing").own_statistics
+        # A sum that turns out to be of few documents is kept, and not used.
+        with monkeypatch.context() as forced:
+            forced.setattr(served_statistics, "_FEW", 0.0)
+            _, summed = make_statistics(file, broker_tokens(homes), 0)
+            assert asked.search("wing").own_statistics == ()
+        assert summed.documents < 10 * summed.deviation
+        assert asked.search("wing").own_statistics == ("north", "south", "east")
+        status = Operator(homes["north"].path).status()
+        assert status["statistics"] == "own" and status["note"] == summed.note() != ""
+
+
+def begin_release(home, file, release=0):
+    """An owner's answer to the first step of a release, as a broker that speaks to it alone asks; it and the party."""
+    engine = home.engine()
+    try:
+        party = search_statistics.StatisticsParty(home, home.private_key(), file, engine)
+        terms = search_statistics.sum_terms(file.statistics())
+        steps = search_statistics.message_sizes(terms.length, len(file.owners) - 1)
+        message = steps[0].request.encode(search_statistics.Server(terms).invitation())
+        return party.answer("keys", {"release": release, "message": base64.b64encode(message).decode()})
+    finally:
+        engine.close()
+
+
+def test_a_vector_that_has_left_leaves_again_among_the_same_owners_on_the_same_terms_only(tmp_path, small, few):
+    """Two sums that differ by an owner would show that owner's vector with less noise than was agreed on."""
+    with search_world(tmp_path, {name: TEXTS[name] for name in ("north", "south")}) as (_, homes, file):
+        real = search_statistics.StatisticsParty._unmasking
+        try:
+            search_statistics.StatisticsParty._unmasking = lambda self, body: {}["withheld"]
+            with pytest.raises(RunError):
+                make_statistics(file, broker_tokens(homes), 0)
+        finally:
+            search_statistics.StatisticsParty._unmasking = real
+    home = homes["north"]
+    assert begin_release(home, file)["codes"]
+    moved = replace(file, owners=tuple(replace(card, url="http://127.0.0.1:1") for card in file.owners))
+    assert begin_release(home, moved)["codes"]  # addresses are no terms
+    more = OwnerFolder(tmp_path / "west")
+    more.prepare()
+    roster = (*file.owners, OwnerCard("west", more.public_key(), "http://127.0.0.1:1"))
+    for other in (
+        replace(file, owners=roster),
+        replace(file, epsilon=0.5),
+        replace(file, delta=1e-5),
+        replace(file, releases=2),
+        replace(file, owners=(file.owners[0], roster[-1])),
+    ):
+        for release in range(2):
+            with pytest.raises(search_statistics.SpentError):
+                begin_release(home, other, release)
+    assert len(home.releases()) == 1
+
+
+def test_owners_that_come_later_take_part_in_a_later_release_that_was_agreed_on(tmp_path, small, few):
+    texts = {name: TEXTS[name] for name in ("north", "south")}
+    with search_world(tmp_path, texts) as (_, homes, file):
+        pass
+    file = replace(file, releases=2)
+    north, west = homes["north"], OwnerFolder(tmp_path / "west")
+    west.prepare()
+    each = {"epsilon": 0.5, "delta": file.delta, "of": 2}
+    north.add_release({"release": 0, "agreed": "among north and south", "owners": ["north", "south"], **each})
+    grown = replace(file, owners=(*file.owners, OwnerCard("west", west.public_key(), "http://127.0.0.1:1")))
+    with pytest.raises(search_statistics.SpentError):
+        begin_release(north, grown, 0)
+    assert begin_release(north, grown, 1)["codes"] and begin_release(west, grown, 1)["codes"]
+
+
+def test_a_release_that_failed_is_repeated_with_the_same_vector(tmp_path, small, few, monkeypatch):
     """The vector that left once leaves again: two draws of noise over one release would protect less."""
     sent = []
     real = search_statistics.StatisticsParty._vector
@@ -527,7 +610,7 @@ def test_a_release_that_failed_is_repeated_with_the_same_vector(tmp_path, small,
         assert all(len(home.releases()) == 1 and home.table() for home in homes.values())
 
 
-def test_a_broker_that_invents_an_owner_is_refused(tmp_path, small, monkeypatch):
+def test_a_broker_that_invents_an_owner_is_refused(tmp_path, small, few, monkeypatch):
     """Keys that an owner did not make carry no code of its key: whoever poses as it gets no vector."""
     real = search_statistics._Owner.ask
 
@@ -546,7 +629,7 @@ def test_a_broker_that_invents_an_owner_is_refused(tmp_path, small, monkeypatch)
         assert homes["north"].releases() == []
 
 
-def test_an_owner_whose_part_makes_no_sense_is_no_crash_of_the_broker(tmp_path, small, monkeypatch):
+def test_an_owner_whose_part_makes_no_sense_is_no_crash_of_the_broker(tmp_path, small, few, monkeypatch):
     real = search_statistics._Owner.ask
     with search_world(tmp_path) as (_, homes, file):
         for part in ({}, {"message": "é"}, {"message": 3}, {"codes": 3}, {"codes": []}):
@@ -560,7 +643,7 @@ def test_an_owner_whose_part_makes_no_sense_is_no_crash_of_the_broker(tmp_path, 
                 make_statistics(file, broker_tokens(homes), 0)
 
 
-def test_owners_that_cut_words_otherwise_make_no_statistics_together(tmp_path, small, monkeypatch):
+def test_owners_that_cut_words_otherwise_make_no_statistics_together(tmp_path, small, few, monkeypatch):
     real = search_statistics._Owner.ask
 
     def ask(self, step, body):
@@ -573,7 +656,7 @@ def test_owners_that_cut_words_otherwise_make_no_statistics_together(tmp_path, s
         assert [home.releases() for home in homes.values()] == [[], [], []]
 
 
-def test_statistics_need_the_brokers_token(tmp_path, small):
+def test_statistics_need_the_brokers_token(tmp_path, small, few):
     with search_world(tmp_path) as (_, homes, file):
         wrong = {**broker_tokens(homes), "south": "x" * 43}
         with pytest.raises(RunError, match="south"):

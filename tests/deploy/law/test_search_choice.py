@@ -1,9 +1,13 @@
 """Owners to ask are chosen by past answers: those that led the lists of similar queries, and whose texts hold words."""
 
+import contextlib
+
 import numpy as np
 import pytest
 from search_worlds import TEXTS, search_world
 
+from fedrank.cli.listen import Reach
+from fedrank.cli.search import Who
 from fedrank.core.errors import RunError
 from fedrank.deploy.search import choice
 from fedrank.deploy.search.choice import PastAnswers
@@ -79,6 +83,70 @@ def test_past_answers_are_kept_in_a_file_that_is_bounded(tmp_path, monkeypatch):
     path.write_text("[")
     with pytest.raises(RunError, match="past answers"):
         PastAnswers(path)
+
+
+def test_past_answers_are_forgotten_after_thirty_days(tmp_path, monkeypatch):
+    path, day = tmp_path / "past.json", 20_000 * 86400.0
+    monkeypatch.setattr(choice.time, "time", lambda: day)
+    past = fill_past(path, 5)
+    assert len(PastAnswers(path)._queries) == 5
+    monkeypatch.setattr(choice.time, "time", lambda: day + 29 * 86400)
+    past.record(["later"], [OWNERS[0]], [(OWNERS[0], "later", {"later"}), (OWNERS[0], "t0", {"again"})])
+    assert len(PastAnswers(path)._queries) == 6
+    monkeypatch.setattr(choice.time, "time", lambda: day + 30 * 86400)
+    assert len(PastAnswers(path)._queries) == 1
+    past.record(["last"], [OWNERS[0]], [])
+    assert len(past._queries) == 2 and [*past._pieces] == [(OWNERS[0], "later")]
+    assert "word0" not in path.read_text() and {*past._holding} == {"later"}
+
+
+def test_processes_that_share_a_file_lose_nothing_of_each_other(tmp_path):
+    path = tmp_path / "past.json"
+    first, second = PastAnswers(path), PastAnswers(path)
+    for number in range(4):
+        (first, second)[number % 2].record([f"w{number}"], [OWNERS[0]], [])
+    assert [words for _, words, _ in PastAnswers(path)._queries] == [["w0"], ["w1"], ["w2"], ["w3"]]
+
+
+def test_a_folder_that_cannot_be_written_to_keeps_no_answer_from_the_asker(tmp_path, caplog):
+    (tmp_path / "file").write_text("x")
+    past = PastAnswers(tmp_path / "file" / "past.json")
+    past.record(["a"], [OWNERS[0]], [])
+    assert len(past._queries) == 1 and [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_nothing_is_recorded_unless_it_is_asked_for(tmp_path):
+    pytest.importorskip("tantivy")
+    with search_world(tmp_path, TEXTS) as (_, homes, file):
+        homes["north"].keep_federation(file, admit=True)
+        who = Who(owner=homes["north"].path)
+        for chosen in (False, True):
+            with contextlib.suppress(RunError):  # the others have not admitted it
+                who.open_federation(Reach(), chosen).search("wing")
+            assert not (homes["north"].path / "past.json").exists()
+        for home in homes.values():
+            home.keep_federation(file, admit=True)
+        for chosen in (False, True):
+            assert not who.open_federation(Reach(), chosen).search("wing").missing
+            assert (homes["north"].path / "past.json").exists() == chosen
+
+
+def test_all_others_are_asked_when_none_of_those_chosen_answers(tmp_path, monkeypatch):
+    pytest.importorskip("tantivy")
+    monkeypatch.setattr(choice, "LEAST", 1)
+    monkeypatch.setattr(choice, "FIRST", 1)
+    monkeypatch.setattr(choice, "EXPLORED", 0.0)
+    with search_world(tmp_path, TEXTS) as (asked, homes, file):
+        past = PastAnswers()
+        past.record(["wing"], ["east"], [])
+        past.record(["rose"], ["east"], [])
+        askers = homes["east"].askers()
+        askers.forbid("anna")
+        askers.close()
+        answer = Federation(file, ("anna", asked._tokens), past=past).search("wing roses")
+        assert {hit.owner for hit in answer.hits} == {"north", "south"}
+        assert {*answer.missing} == {"east"} and answer.not_asked == ()
+        assert len(past._queries) == 2  # an owner is missing: its place in the list is not known
 
 
 def test_a_search_asks_those_that_are_chosen_and_names_the_others(tmp_path, monkeypatch):

@@ -1,10 +1,13 @@
 """A broker in front of owners that hang, come back, or cannot be trusted: what is answered, when, and what is said."""
 
 import asyncio
+import contextlib
 import datetime
 import ipaddress
+import json
 import sqlite3
 import time
+import tomllib
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,16 +15,30 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from search_worlds import search_world
+from search_worlds import TEXTS, owner, search_world
 
+from fedrank.cli.listen import Address
+from fedrank.cli.search import broker as serve_broker
 from fedrank.deploy.http.app import HttpApp, RequestCounts
+from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.search import broker as brokers
 from fedrank.deploy.search.broker import BrokerApp
-from fedrank.deploy.search.federation import Federation, FederationFile, Hit, OwnerCard, RankingTerms, _lying_encoders
+from fedrank.deploy.search.federation import (
+    Federation,
+    FederationFile,
+    Hit,
+    OwnerCard,
+    RankingTerms,
+    _lying_encoders,
+    federation_of,
+    read_federation,
+)
 from fedrank.deploy.search.folder import OwnerFolder
+from fedrank.deploy.search.joining import BrokerFolder
 from fedrank.deploy.search.service import OwnerApp
+from fedrank.deploy.search.statistics import SpentError
 from fedrank.texts.served.envelopes import Question, key_of
 from fedrank.texts.served.owner import Owner
 
@@ -143,3 +160,85 @@ def test_an_owner_that_lies_about_cosines_is_named_and_does_not_lead(tmp_path, m
         answer = ranked.search("wing", 8)
     assert answer.left_out_cosines == ("south",)
     assert [hit.owner for hit in answer.hits].count("north") >= 3  # none, if the cosines counted
+
+
+def serve_federation(folder, homes, owners):
+    """The broker's application as its command starts it, for owners of which these have joined."""
+    home, apps = BrokerFolder(folder), []
+    if not home.federation.exists():
+        folder.mkdir()
+        home.begin(len(homes), {"name": "test", "analyser": {"languages": ["english"]}, "ranking": {}})
+        for name, (one, url) in homes.items():
+            home.add(OwnerCard(name, one.public_key(), url), one.token("broker"))
+
+    class Kept(Address):
+        def serve(self, app, port, ready):
+            apps.append(app)
+
+    serve_broker(folder, owners=owners, at=Kept())
+    return home, apps[0]
+
+
+def test_a_federation_goes_on_while_another_owner_is_awaited(tmp_path):
+    with contextlib.ExitStack() as stack:
+        homes = {}
+        for name in ("north", "south"):
+            home, server = stack.enter_context(owner(tmp_path / name, TEXTS[name]))
+            homes[name] = home, server.url
+        # North's address of before: it has moved, and says so while the third owner is awaited.
+        north = homes["north"][1]
+        before = {**homes, "north": (homes["north"][0], "http://127.0.0.1:9")}
+        home, app = serve_federation(tmp_path / "broker", before, 3)
+        broker = stack.enter_context(ThreadedServer(app))
+        tokens = {}
+        for name, (one, _) in homes.items():
+            askers = one.askers()
+            tokens[name] = askers.allow("anna")
+            askers.close()
+        file = replace(read_federation(home.federation), broker=broker.url)
+        asked = Federation(file, ("anna", tokens))
+        assert {*asked.search("wing").missing} == {"north"}
+        client = HttpClient(broker.url)
+
+        def join(name, key, url, token):
+            body = json.dumps({"name": name, "key": key, "url": url, "token": token}).encode()
+            return client.request("POST", "/v1/join", home.token("join"), body=body).json()
+
+        one = homes["north"][0]
+        answer = join("north", one.public_key(), north, one.token("broker"))
+        given = federation_of(tomllib.loads(answer["federation"]))
+        assert [(card.name, card.url) for card in given.owners] == [("north", north), ("south", homes["south"][1])]
+        assert read_federation(home.federation) == given  # so that the broker knows it when it starts again
+        assert not asked.search("wing").missing
+        west = OwnerFolder(tmp_path / "west")
+        west.prepare()
+        answer = join("west", west.public_key(), "http://127.0.0.1:9", west.token("broker"))
+        assert len(federation_of(tomllib.loads(answer["federation"])).owners) == 3
+        assert not asked.search("wing").missing
+
+
+def test_statistics_that_owners_have_given_are_asked_for_once(tmp_path, monkeypatch, caplog):
+    caplog.set_level("WARNING")
+    homes = {}
+    for name in ("north", "south"):
+        home = OwnerFolder(tmp_path / name)
+        home.prepare()
+        homes[name] = home, "http://127.0.0.1:9"
+    asked = []
+
+    def refuse(file, tokens, release, **options):
+        asked.append(release)
+        raise SpentError("given among other owners")
+
+    monkeypatch.setattr(brokers, "make_statistics", refuse)
+    home, app = serve_federation(tmp_path / "broker", homes, 2)
+    with ThreadedServer(app):
+        until = time.monotonic() + 20
+        while app._summing is not None or not asked:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    assert asked == [0] and len([one for one in caplog.records if one.name == "fedrank.broker"]) == 1
+    file = replace(read_federation(home.federation), releases=2)
+    with ThreadedServer(BrokerApp(file, home, statistics=False)):
+        time.sleep(0.3)
+    assert asked == [0]

@@ -29,6 +29,7 @@ from fedrank.deploy.search.federation import (
 from fedrank.deploy.search.folder import OwnerFolder
 from fedrank.deploy.search.joining import BrokerFolder, address_for, join, proquint, verification_words
 from fedrank.deploy.search.service import owner_app
+from fedrank.texts.served import statistics as served_statistics
 from fedrank.texts.served.documents import Document
 from fedrank.texts.served.envelopes import key_of, key_text
 from fedrank.texts.served.rights import OPEN, identify, may_read, readers_text
@@ -130,6 +131,7 @@ def small(monkeypatch):
     """Statistics of few cells, so that a sum is quick."""
     terms = lambda self: StatisticsTerms(len(self.owners), self.epsilon, self.delta, self.releases, 256)  # noqa: E731
     monkeypatch.setattr(FederationFile, "statistics", terms)
+    monkeypatch.setattr(served_statistics, "_FEW", 0.0)
 
 
 def test_owners_join_compare_words_make_statistics_and_ask_each_other(tmp_path, small):

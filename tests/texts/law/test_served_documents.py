@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import subprocess
+import sys
 import time
 
 import pytest
@@ -271,3 +273,46 @@ def test_a_file_that_takes_too_long_or_too_much_is_named_and_the_next_is_read(tm
     assert not [*read_documents(tmp_path, problems)] and len(problems) == 2
     if reader._process:
         reader._process.kill()
+
+
+@pytest.fixture
+def reader(monkeypatch):
+    """A process that reads files, which this test starts."""
+    pytest.importorskip("bs4")
+    reader = files._Reader()
+    monkeypatch.setattr(files, "_reader", reader)
+    yield reader
+    if reader._process:
+        reader._process.kill()
+        reader._process.wait()
+
+
+def test_no_code_of_the_folder_of_documents_is_run(tmp_path, monkeypatch, reader):
+    (tmp_path / "bs4.py").write_text(f"open({str(tmp_path / 'was-run')!r}, 'w')")
+    (tmp_path / "a.html").write_text("<title>Wings</title><p>lift of a wing")
+    monkeypatch.chdir(tmp_path)
+    assert [one.title for one in read_documents(tmp_path)] == ["Wings"]
+    assert not (tmp_path / "was-run").exists()
+
+
+def test_the_memory_limit_holds_below_a_limit_of_the_system():
+    resource = pytest.importorskip("resource")
+    if not hasattr(resource, "prlimit"):
+        pytest.skip("limits of another process can be read on Linux only")
+    code = (
+        "import resource, sys; hard = int(sys.argv[1]); resource.setrlimit(resource.RLIMIT_AS, (hard, hard))\n"
+        "from fedrank.texts.served.files import _Reader\n"
+        "process = _Reader()._start()\n"
+        "print(*resource.prlimit(process.pid, resource.RLIMIT_AS)); process.kill()"
+    )
+    for hard, expected in ((3 << 30, 1 << 30), (1 << 29, 1 << 29)):
+        done = subprocess.run([sys.executable, "-c", code, str(hard)], capture_output=True, text=True, timeout=60)
+        assert done.stdout.split() == [str(expected), str(hard)], done.stderr
+
+
+def test_the_text_of_a_pdf_file_has_a_longest_length_too(tmp_path, reader):
+    pytest.importorskip("pypdf")
+    (tmp_path / "a.pdf").write_bytes(pdf(["wing " * 500] * 900))
+    problems = []
+    [document] = read_documents(tmp_path, problems)
+    assert len(document.body) == 2_000_000 and len(problems) == 1 and problems[0].startswith("a.pdf")

@@ -215,7 +215,7 @@ async def _serve_one(one: _Running) -> None:
     """Serve one application, whose errors at its start are raised."""
     try:
         await one.server.serve(sockets=[one.sock])
-    except OSError as error:  # as said by loops other than uvloop's
+    except OSError as error:  # what loops other than uvloop's raise
         await one.server.lifespan.shutdown()
         raise _cannot_listen(one.place, error) from error
     if one.app.failure is not None:

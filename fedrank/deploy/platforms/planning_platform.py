@@ -346,7 +346,7 @@ class PlanningPlatform:
             drawn = number if self.seeded else np.asarray(_hash(f"{self.terms.fingerprint} {session}".encode()))
             new = self._first._replace(
                 number=number, last=np.asarray(now), tested=np.asarray(int(self.has_planned)),
-                arm=np.asarray(self._learner.arm_at(self._own, drawn % 2**31), np.int64),
+                arm=np.asarray(self._learner.arm_at(self._own, drawn % 2**31, self._collecting is None), np.int64),
             )  # fmt: skip
             self._keep(session, new, self._own, begun=self.begun + 1)
         else:
@@ -717,14 +717,15 @@ class PlanningPlatform:
         testing = due is not None and isinstance(self.terms.exchanges[due.place], Trial)
         if due is None or self.has_planned != testing or bool(one.tested) != testing:
             return {}, own, {}
-        if rounds < _LEAST_STAY * whole:
+        if not testing and rounds < _LEAST_STAY * whole:  # in a trial who leaves early says so by leaving
             return {}, own, {"cut_short": self.cut_short + 1}
+        if not rounds:
+            return {}, own, {}
         stay = one.stay * np.float32(whole / rounds)
         bounding = isinstance(self.terms.exchanges[due.place], CountNorms)
         if testing:
             view = own.view._replace(arm=one.arm)
-            scale = np.float32(whole / rounds)
-            added = self.terms.compute(self._learner.trial_part, own._replace(view=view), one.tally, scale)
+            added = self.terms.compute(self._learner.trial_part, own._replace(view=view), one.tally)
             own = own._replace(tested=own.tested + added.astype(np.int32))
         elif bounding:
             own = own._replace(norms=own.norms + np.asarray(norm_bin(stay, self._learner.clip), np.int32))

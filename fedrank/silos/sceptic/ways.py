@@ -300,7 +300,7 @@ def recommend(
     """The way that is recommended, by cross-validated scores of training rows.
 
     The usual one; another way only of :data:`_ENOUGH` rows, where its AUC is above that one's with a p-value that is
-    small for the best of so many.
+    small for the best of several.
     """
     if own.rows < _ENOUGH:
         return usual

@@ -60,7 +60,12 @@ class Planning:
         low=0,
         high=10**6,
     )
-    looks: int = setting(4, "Times that sums over these stays cross, and the plan is judged anew.", low=1, high=1000)
+    looks: int | None = setting(
+        None,
+        "Times that sums over these stays cross, and the plan is judged anew. Default: 4; with an ε 1.",
+        low=1,
+        high=1000,
+    )
     releases: int = setting(
         1, "Times that sums cross, each of as many explorers; planned-slates plans by the last.", low=1, high=1000
     )
@@ -148,13 +153,14 @@ class PlannedSlates(SummedSlates):
         trial = default if self.slates.trial is None else self.slates.trial
         if trial > left:
             raise ConfigError(f"slates.trial must be at most the {left} stays after the explorers, got {trial}.")
-        if trial and trial < self.slates.looks:
-            raise ConfigError(f"slates.looks must be at most slates.trial = {trial}, got {self.slates.looks}.")
+        looks = self.slates.looks or (4 if self.epsilon is None else 1)
+        if trial and trial < looks:
+            raise ConfigError(f"slates.looks must be at most slates.trial = {trial}, got {looks}.")
         if trial and (not plays_together(world_of(run)) or run.compute.debug):
             raise ConfigError("a trial takes world.choice = multinomial or proportional, and no debug mode.")
         differ = not self.secure_sum if self.slates.differ is None else self.slates.differ
         return dataclasses.replace(
-            self, slates=dataclasses.replace(self.slates, explorers=explorers, differ=differ, trial=trial)
+            self, slates=dataclasses.replace(self.slates, explorers=explorers, differ=differ, trial=trial, looks=looks)
         )
 
     @override

@@ -450,7 +450,8 @@ class Trial(IntegersOfUsers, request=RoundStart):
         part = self.settings.learner.counted_part(state.round)
         noise = self.noise * float(count) ** 0.5
         sums = np.asarray(steps) * (trials.CLIP / STEPS)
-        return state._replace(evidence=trials.add_evidence(state.evidence, sums, float(count), noise, part))
+        looks = self.settings.learner.looks_at(state.round)
+        return state._replace(evidence=trials.add_evidence(state.evidence, sums, float(count), noise, part, looks))
 
 
 @dataclass(frozen=True)
@@ -586,7 +587,7 @@ class SummedSlates(LearnerProtocol):
     @cached_property
     def bound_sigma(self) -> float | None:
         """σ of the noise on each platform's counts of norms, of which a user changes two; None without noise."""
-        return self._sigma(2.0**0.5, BINS, sum(self.feedback))
+        return self._sigma(2.0**0.5, BINS, self.releases)
 
     def _sigma(self, sensitivity: float, numbers: int, releases: int) -> float | None:
         if self.epsilon is None:
@@ -604,7 +605,7 @@ class SummedSlates(LearnerProtocol):
     def trial_sigma(self) -> float | None:
         """σ of the noise on each platform's sums of a trial, in steps; None without noise."""
         sensitivity = replacement_sensitivity(1.0, "l2", trials.NUMBERS, "l2", STEPS)
-        return self._sigma(sensitivity, trials.NUMBERS, sum(self.feedback))
+        return self._sigma(sensitivity, trials.NUMBERS, self.releases)
 
     def verdict(self, state: CoordinatorState) -> Float[np.ndarray, " verdict"]:
         """The verdict so far; see :data:`fedrank.slates.sums.trial.VERDICT`."""

@@ -277,11 +277,11 @@ class SumLearner(SlateLearner):
         return tuple((users * self.world.rounds_per_episode - 1).tolist())
 
     def looks_at(self, rounds: Any) -> int:
-        """Looks of the trial whose stays are over after a number of rounds."""
-        return int(np.sum(np.asarray(rounds, np.int64) > np.array(self.look_rounds, np.int64)))
+        """Looks of the trial whose last round is this one or before it."""
+        return int(np.sum(np.asarray(rounds, np.int64) >= np.array(self.look_rounds, np.int64)))
 
     def counted_part(self, rounds: Any) -> float:
-        """Part of the trial's stays that are over, by looks, after a number of rounds."""
+        """Part of the trial's stays that these looks count."""
         return sum(self.trial[: self.looks_at(rounds)]) / max(sum(self.trial), 1)
 
     @property
@@ -437,10 +437,12 @@ class SumLearner(SlateLearner):
         return self.fall_back(own, slate)
 
     def fall_back(self, own: PlatformState, slate: Int[AnyArray, "*#users slots"]) -> Int[AnyArray, "*#users slots"]:
-        """The slate, or one at random where the trial has decided against the plan."""
+        """The slate, or one at random where the trial decided against the plan, or no model was handed out."""
         if not isinstance(slate, np.ndarray):
             return slate
-        fallen = np.asarray(own.verdict)[..., 0] == trials.FALLEN_BACK
+        fallen = ~np.asarray(own.model).any(axis=-1)
+        if self.trial:
+            fallen = fallen | (np.asarray(own.verdict)[..., 0] == trials.FALLEN_BACK)
         if not fallen.any():
             return slate
         documents = own.view.documents
@@ -448,11 +450,19 @@ class SumLearner(SlateLearner):
         candidates = documents.shape[len(slate.shape) - 1]
         return np.where(fallen[..., None], trials.random_slate(one, candidates, slate.shape[-1]), slate)
 
-    def arm_at(self, own: PlatformState, stay: Int[AnyArray, "*#users"]) -> Int[np.ndarray, "*#users"]:
-        """The arm by which a stay that begins is served; without a model that says anything, the fallback."""
+    def arm_at(self, own: PlatformState, stay: Int[AnyArray, "*#users"], over: Any) -> Int[np.ndarray, "*#users"]:
+        """The arm by which a stay that begins is served; without a model that says anything, the fallback.
+
+        Args:
+            own: The platform.
+            stay: Number of the stay, or a hash of its name.
+            over: Whether the trial is over: the last verdict holds for all then.
+        """
         if not self.trial:
             return np.zeros(np.shape(stay), np.int32)
-        arm = trials.arm_of(stay, np.broadcast_to(own.verdict[..., 0], np.shape(stay)))
+        told = np.broadcast_to(own.verdict[..., 0], np.shape(stay))
+        settled = np.where(told == trials.ADOPTED, trials.PLAN, trials.FALLBACK)
+        arm = np.where(over, settled, trials.arm_of(stay, told))
         return np.asarray(np.where(own.model.any(axis=-1), arm, trials.FALLBACK), np.int32)
 
     def serve(self, own: PlatformState, draws: Float[AnyArray, "*#users 2"] | None) -> Int[np.ndarray, "*#users slots"]:
@@ -474,9 +484,9 @@ class SumLearner(SlateLearner):
         assert self.fade is not None  # filled in
         return trials.add_click(own.view.tally, engagement, residual, item, self.fade)
 
-    def trial_part(self, own: PlatformState, tally: Any, whole: Any = 1.0) -> Int[np.ndarray, "*#users numbers"]:
+    def trial_part(self, own: PlatformState, tally: Any) -> Int[np.ndarray, "*#users numbers"]:
         """Contribution of a stay to the sums of the trial, in steps."""
-        vector = trials.vector_of(tally, own.view.arm, self.typical_stay(own.model), whole)
+        vector = trials.vector_of(tally, own.view.arm, self.typical_stay(own.model))
         return np.asarray(clip_stay(vector, np.full(vector.shape[:-1], trials.CLIP, np.float32)))
 
     # -- the same for all --------------------------------------------------------------------------------------------

@@ -165,9 +165,9 @@ class StayRounds(Rounds):
                 taste, slate = learner.explore_slate(now, draws)
                 now = now._replace(view=now.view._replace(taste=taste), slate=slate)
             else:
-                arm = learner.arm_at(
-                    now, np.broadcast_to(number[:, None] // world.rounds_per_episode, now.number.shape)
-                )
+                stay = np.broadcast_to(number[:, None] // world.rounds_per_episode, now.number.shape)
+                over = learner.looks_at(number.max() - 1) == len(learner.trial)
+                arm = learner.arm_at(now, stay, over)
                 now = now._replace(view=now.view._replace(arm=arm))
                 now = now._replace(slate=learner.serve(now, draws))
             after, turns, over = world.round(scene, now.slate, world.draw(fold_words(keys, number, WORLD)))

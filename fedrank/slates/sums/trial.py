@@ -17,7 +17,8 @@ estimated: the promise holds as stays grow in number.
 
 **Decision.** The plan is served to all but a few percent once the interval of its gain over the fallback lies above 0.
 Where the interval lies below 0, and where the trial ends without either, the fallback is served, to all but a few
-percent. These few go on being counted while sums are agreed, so that a decision that has become wrong is taken back.
+percent. These few go on being counted until the trial ends, so that a decision that has become wrong is taken back;
+after its end all stays are served by the last verdict.
 
 **Residuals.** In stays of the fallback the residual of log-engagement must not correlate with the square of the item's
 feature, nor with the fading sum of such squares: a model that is linear in the feature has then missed something.
@@ -50,8 +51,8 @@ TALLY = 10
 NUMBERS = 11
 #: Largest L2 norm of these: no vector is longer.
 CLIP = 1.25
-#: Engagement counts from this part below the typical stay's to as much above it.
-_HALF = 0.5
+#: Least variance of a stay's engagement, in typical stays: stays that are all cut alike tell no difference.
+_VARIANCE = 1e-4
 #: Scales of counts and squares, and of scores, which are cut at four standard deviations: noise matters less to them.
 _MINOR, _SCORE, _CUT = 0.25, 0.46, 4.0
 #: Least stays of an arm from which a difference is computed.
@@ -121,17 +122,19 @@ def add_click(
 
 
 def vector_of(
-    tally: Float[AnyArray, "*users tally"], arm: Int[AnyArray, "*users"], typical: Float[AnyArray, "*users"], whole: Any
+    tally: Float[AnyArray, "*users tally"], arm: Int[AnyArray, "*users"], typical: Float[AnyArray, "*users"]
 ) -> Float32[np.ndarray, "*users numbers"]:
     """The vector of a stay that has ended, of norm up to :data:`CLIP`.
+
+    Engagement is that of the stay as it was, however short: who leaves early under an arm counts with what was left.
+    It counts up to twice the typical stay's.
 
     Args:
         tally: As :func:`add_click` leaves it.
         arm: The stay's arm.
         typical: Engagement of a typical whole stay, a public number.
-        whole: Factor of a shorter stay's engagement.
     """
-    apart = (tally[..., 0] * whole / np.maximum(typical, 1e-30) - 1.0) / _HALF
+    apart = tally[..., 0] / np.maximum(typical, 1e-30) - 1.0
     y = np.clip(np.nan_to_num(apart), -1.0, 1.0)
     one = np.stack([np.full_like(y, _MINOR), y, _MINOR * y * y], axis=-1)
     arms = np.where((np.arange(3) == np.asarray(arm)[..., None])[..., None], one[..., None, :], 0)
@@ -160,6 +163,7 @@ def add_evidence(
     platforms: float,
     noise: float,
     part: float,
+    looks: int,
 ) -> Float32[np.ndarray, " evidence"]:
     """The coordinator's evidence after sums over some stays, and the decision that follows.
 
@@ -169,22 +173,23 @@ def add_evidence(
         platforms: How many these are; a user may be at all of them, so that their stays count as one.
         noise: Standard deviation of the noise on each of the sums.
         part: Part of the trial's stays that are counted with these sums; 1: they are the last.
+        looks: Number of sums so far, these included.
     """
     before, sums = np.asarray(evidence, np.float64), np.asarray(sums, np.float64)
     kept, totals = before[:4].reshape(2, 2).copy(), before[4:-1] + sums
     count, y = sums[:9].reshape(3, 3)[:, 0] / _MINOR, sums[:9].reshape(3, 3)[:, 1]
     counts, ys, squares = (totals[:9].reshape(3, 3) / [_MINOR, 1.0, _MINOR]).T
-    # One variance for all arms and all sums so far, and no less than the noise on it may hide.
-    of_all = max(counts.sum(), 1.0)
-    hidden = noise / _MINOR * 3**0.5 / of_all
-    variance = max(squares.sum() / of_all - (ys.sum() / of_all) ** 2, 0.0) + hidden
+    # The variance of each arm from all sums so far, and no less than the noise on it may hide.
+    of_all = np.maximum(counts, 1.0)
+    variance = np.maximum(squares / of_all - (ys / of_all) ** 2, _VARIANCE) + noise / _MINOR * looks**0.5 / of_all
+    least = max(_LEAST, 5.0 * noise / _MINOR)
     for place, other in enumerate((FALLBACK, MYOPIC)):
         mine, theirs = count[PLAN], count[other]
-        if min(mine, theirs) < _LEAST:
+        if min(mine, theirs) < least:
             continue
         means = y / np.maximum(count, 1.0)
         of_means = [
-            platforms * variance / count[arm] + (1.0 + (means[arm] / _MINOR) ** 2) * (noise / count[arm]) ** 2
+            platforms * variance[arm] / count[arm] + (1.0 + (means[arm] / _MINOR) ** 2) * (noise / count[arm]) ** 2
             for arm in (PLAN, other)
         ]
         kept[place] += (means[PLAN] - means[other]) / sum(of_means), 1.0 / sum(of_means)
@@ -211,11 +216,11 @@ def verdict_of(
     """
     kept, totals = np.asarray(evidence, np.float64)[:4].reshape(2, 2), np.asarray(evidence, np.float64)[4:-1]
     counts = totals[:9].reshape(3, 3)[:, 0] / _MINOR
-    level = 1.0 + _HALF * totals[3 * FALLBACK + 1] / max(counts[FALLBACK], 1.0)
+    level = max(1.0 + totals[3 * FALLBACK + 1] / max(counts[FALLBACK], 1.0), 1e-3)
     told: list[float] = [float(evidence[-1])]
     for weighted, precision in kept:
         half = half_width(float(precision), part) if part > 0 else math.inf
-        told += [_HALF * weighted / precision / level, _HALF * half / level] if math.isfinite(half) else [0.0, -1.0]
+        told += [weighted / precision / level, half / level] if math.isfinite(half) else [0.0, -1.0]
     variance = max(counts[FALLBACK], 1.0) * (_SCORE / _CUT) ** 2 + looks * noise**2
     return np.array([*told, *(totals[9:] / variance**0.5)], np.float32)
 

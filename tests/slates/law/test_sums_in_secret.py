@@ -66,7 +66,7 @@ def test_a_coordinator_makes_of_vectors_what_it_makes_of_their_plain_sum(secret)
     of = settings(secret)
     release, sent = exchange("release", of), vectors(1) if secret else np.tile(vectors(1)[:1], (K, 1))
     message = StatisticsSummand(sent.astype(np.uint32)) if secret else Statistics(sent.astype(np.int32))
-    state = CoordinatorState(jnp.uint32(of.release_round + 1), jnp.zeros(2 + K), jnp.float32(20.0))
+    state = CoordinatorState(jnp.uint32(of.release_round + 1), jnp.zeros(2 + K), jnp.float32(20.0), jnp.zeros(0))
     told = release.tell(state, jax.tree.map(jnp.asarray, message), ALL)
     summed = jnp.asarray(sent[SENDERS].sum(axis=0) * 20.0 / STEPS, jnp.float32)
     expected = of.learner.solve(summed, jnp.float32(3 * 40 * 3), state.model, jnp.float32(0.0))
@@ -97,7 +97,7 @@ def test_the_clip_is_found_from_totals_too():
     bound = exchange("bound", of)
     counts = np.zeros((K, 8), np.int64)
     counts[SENDERS] = [[20, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 20, 0, 0], [0, 0, 0, 0, -3, 0, 20, 3]]
-    state = CoordinatorState(jnp.uint32(1), jnp.zeros(2 + K), jnp.float32(20.0))
+    state = CoordinatorState(jnp.uint32(1), jnp.zeros(2 + K), jnp.float32(20.0), jnp.zeros(0))
     told = bound.tell(state, NormSummand(jnp.asarray(counts.astype(np.uint32))), ALL)
     assert float(told.clip) == 20.0 * 2**2, "half of the users are reached in the sixth bin, which ends at four clips"
 

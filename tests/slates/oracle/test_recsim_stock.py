@@ -27,7 +27,8 @@ def check_satisfaction(trace):
     engagement, innovation, zero = *columns(trace, "engagement_draw", "innovation"), np.zeros(len(left))
     world = preset("stock", candidates=documents.shape[1])
     assert len(left) == world.time_budget
-    before = User(f32([trace["exposure"], *exposure[:-1]]), np.arange(len(left), 0, -1, dtype=np.int32))
+    ticks = np.arange(len(left), 0, -1, dtype=np.int32)
+    before = User(f32([trace["exposure"], *exposure[:-1]]), ticks, np.zeros(len(left), np.float32))
     draws = Draws(*map(f32, (zero, engagement, innovation, zero)))
     user, turn = jax.vmap(world.step)(before, f32(documents), slates[:, :1].astype(np.int32), draws)
     np.testing.assert_array_equal(turn.item, slates[:, 0])

@@ -66,6 +66,7 @@ def check_steps(trace):
         before = User(
             f32([episode["exposure"], *ticks["exposure"][:-1]]),
             np.arange(count, 0, -1, dtype=np.int32),
+            np.zeros(count, np.float32),
         )
         kaleness = documents[ticks["platform"], ticks["block"]]
         draws = Draws(*(f32(ticks[name]) for name in ("choice", "engagement_draw", "innovation", "noise")))

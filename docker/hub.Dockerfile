@@ -16,7 +16,7 @@ COPY --from=build /wheels /wheels
 # Numba compiles the sum over a round's reports.
 RUN python -m pip install --no-cache-dir "$(ls /wheels/*.whl)[attestation,postgres,serve]" \
  && useradd --create-home --uid 1000 fedrank \
- && install --directory --owner fedrank --mode 700 /hub /witness
+ && install --directory --owner fedrank --mode 700 /hub /copy /witness
 USER 1000:1000
 ENV JAX_PLATFORMS=cpu NUMBA_CACHE_DIR=/tmp/numba PYTHONDONTWRITEBYTECODE=1
 VOLUME ["/hub"]

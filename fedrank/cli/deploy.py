@@ -122,7 +122,13 @@ def serve(
         kept = read_settings(home.settings)
         print(f"linking  {linking(kept)}", f"privacy  {promise(kept)}", f"rounds   {pace(kept)}", sep="\n", flush=True)
         at.warn_without_tls("tokens")
-        for warning in (why_silent(kept), why_unfair(kept), why_void(kept), why_reset(home.path), why_alone(kept)):
+        for warning in (
+            why_silent(kept),
+            why_unfair(kept),
+            why_void(kept),
+            why_reset(home.path),
+            why_alone(home.path, kept),
+        ):
             if not warning:
                 continue
             print(f"fedrank: warning: {warning}", file=sys.stderr)

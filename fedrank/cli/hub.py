@@ -97,19 +97,20 @@ def backup(folder: Path = _HUB, /, *, out: Path) -> None:
 
 
 @app.command
-def restore(backup: Path, /, *, out: Path, operator: Path | None = None) -> None:
+def restore(backup: Path, /, *, out: Path, operator: Path | None = None, has_every_head: Switch = False) -> None:
     """Make a hub of a backup, in a new folder, after the hub itself was lost.
 
     Devices go on with it, whatever they saw since the backup: the public log says that the hub was put back, which they
     show. Tokens of the open epochs are void. Put a database back first (pg_restore). Never serve the lost hub again.
-    A copy that the hub kept (copy_to) has every head that devices saw: without --operator its log goes on as it is.
+    Of the copy that the hub wrote until it was lost (copy_to), say --has-every-head: its log goes on as it is.
 
     Args:
         backup: Folder of the backup, or the copy.
         out: The new folder; one that exists has to be empty, such as a volume of a container.
         operator: File of the operator's key, operator.key, where the hub was made with one.
+        has_every_head: It is the copy itself, no copy of it, as the hub left it; devices that saw more are lost.
     """
-    when = HubFolder(backup).restore(out, operator)
+    when = HubFolder(backup).restore(out, operator, has_every_head)
     if when is None:
         print(f"{out}: goes on from the copy, which has every head that was shown")
         return

@@ -56,7 +56,7 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o666) -> None:
             partial.unlink(missing_ok=True)
         raise RunError(
             f"{path}: cannot be written ({error.strerror or error}). What was there before is untouched; make room or "
-            "mend the permissions, then resume the run."
+            "mend the permissions, then go on."
         ) from error
 
 

@@ -160,7 +160,8 @@ def test_a_services_command_is_one_of_ours(name):
 def test_processes_on_postgresql_are_the_hub_that_is_served_without(name):
     """The same settings, and a database; the second has what it needs of the first, and the same name for the proxy."""
     alone, more = SERVICES["hub"]["command"], OVER[name]["command"]
-    assert more == [*alone, "--database", "postgresql://fedrank@database/fedrank"]
+    assert alone[-2:] == ["--copy-to", "/copy"]  # a database has a standby for it
+    assert more == [*alone[:-2], "--database", "postgresql://fedrank@database/fedrank"]
     _, bound, _ = app.parse_args(told({"command": more})[1:], print_error=False, exit_on_error=False)
     assert bound.arguments["settings"].database and OVER[name]["depends_on"]["database"]
     assert {"source": "database.password", "target": "/hub/database.password"} in OVER[name]["secrets"]

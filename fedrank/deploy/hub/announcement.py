@@ -37,10 +37,18 @@ def why_reset(home: Path) -> str:
     return f"{file}: a copy of this folder can put the hub back and change its log's key; move the file elsewhere"
 
 
-def why_alone(settings: HubSettings) -> str:
-    """A warning if nothing has the heads of the log before devices see them; empty if a copy has, or it is a trial."""
-    if settings.trial or settings.copy_to or settings.database or settings.log == NO_LOG:
+def why_alone(home: Path, settings: HubSettings) -> str:
+    """A warning if no other disk has the heads of the log before devices see them; empty if one has, or of a trial.
+
+    A database is asked while the hub runs: :class:`~fedrank.deploy.hub.publishing.PublicLog` says so.
+    """
+    if settings.trial or settings.database or settings.log == NO_LOG:
         return ""
+    if settings.copy_to:
+        copy = Path(settings.copy_to)
+        if not copy.exists() or copy.stat().st_dev != home.stat().st_dev:
+            return ""
+        return f"copy_to: {copy} is on the file system of {home}: both are lost together; give a folder on another disk"
     return (
         "copy_to is not set: if this disk is lost, devices go on only where the operator signs that the hub was put "
         "back; give a folder on another disk"

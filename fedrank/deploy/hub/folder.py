@@ -19,12 +19,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import logging
 import os
+import secrets
 import shutil
 import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +60,8 @@ from fedrank.deploy.log.proof import newest_keys, newest_log_key
 from fedrank.deploy.log.tree import GATEWAY_KEY, ISSUER_KEY, LOG_KEY, recovery_statement
 from fedrank.engine.checkpoint import write_atomically
 
+_log = logging.getLogger("fedrank.hub")
+
 
 class HubFolder(ServedFolder):
     """Paths of a hub's files; arguments as of :class:`~fedrank.deploy.folder.ServedFolder`."""
@@ -87,10 +92,10 @@ class HubFolder(ServedFolder):
             ConfigError: A setting cannot be used, or one would change that devices agreed to.
             RunError: The folder cannot be made, or holds something else.
         """
+        wanted = self._with_copy(wanted)
         if self.settings.exists():
             self._change_settings(wanted)
             return
-        self._begin_copy("", wanted.copy_to)
         wanted.terms()  # refuses settings that are not complete
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -110,7 +115,16 @@ class HubFolder(ServedFolder):
             self.make_token(name)
         if wanted.start_from:
             write_atomically(self.start, Path(wanted.start_from).read_bytes())
-        write_settings(self.settings, wanted)  # last: with it, the hub is complete
+        self._write(wanted)  # last: with it, the hub is complete
+
+    def _with_copy(self, wanted: HubSettings) -> HubSettings:
+        """The settings with the whole path of the copy's folder, which is apart from the hub's."""
+        if not wanted.copy_to:
+            return wanted
+        home, copy = self.path.resolve(), Path(wanted.copy_to).absolute()
+        if home in (there := copy.resolve(), *there.parents) or there in home.parents:
+            raise ConfigError(f"copy_to: {copy} and the hub's folder hold one another. Choose one on another disk.")
+        return dataclasses.replace(wanted, copy_to=str(copy))
 
     def _with_gateway(self, wanted: HubSettings) -> HubSettings:
         """The settings with the public key of the folder's gateway, which is made if there is none."""
@@ -213,37 +227,64 @@ class HubFolder(ServedFolder):
                 f"{self.path}: {', '.join(fixed)} cannot be changed: devices agreed to the hub's terms, and its log "
                 "means what it was made with. Make another hub in another folder, or leave the setting out."
             )
-        if wanted != here:
-            self._begin_copy(here.copy_to, wanted.copy_to)
-            write_settings(self.settings, wanted)
+        self._write(wanted, here)
 
-    def _begin_copy(self, before: str, copy: str) -> None:
-        """Make the folder of a copy, if it is another than before, which is one that has every head no more.
+    def _write(self, wanted: HubSettings, here: HubSettings | None = None) -> None:
+        """Write settings that differ from those that are here; a folder that was not the copy before becomes it.
+
+        Hub and copy share a random mark, new with each change of the folder: a former copy, or one that another hub
+        was restored from, has not the mark of this hub, which writes no more into it. The order lets a start that was
+        interrupted be repeated: the mark of the new copy, the settings, the mark of the former copy, the store.
 
         Raises:
-            ConfigError: It holds other things.
-            RunError: It cannot be written.
+            ConfigError: The folder of the copy holds other things.
+            RunError: Something cannot be written.
         """
-        if copy == before:
+        before, mark = wanted.copy_to, ""
+        if not wanted.database and (self.log.exists() or wanted.copy_to):
+            with contextlib.closing(Store(self.log, read_only=True)) as store:
+                before, name = store.copied_to()[0], store.name
+                if wanted.copy_to != before:
+                    self._refuse_former(wanted, store)
+                    mark = _new_mark(store)
+                    if wanted.copy_to:
+                        _mark_copy(Path(wanted.copy_to), name, mark)
+        if wanted != here:
+            write_settings(self.settings, wanted)
+        if wanted.copy_to == before:
             return
-        if copy and Path(copy).is_dir() and any(Path(copy).iterdir()):
-            raise ConfigError(f"copy_to: {copy} holds other things. Choose an empty folder, on another disk.")
-        if copy:
-            write_atomically(Path(copy) / _COPY, b"the hub's copy, which has every head that it showed\n", 0o600)
         if before:
-            with contextlib.suppress(OSError):
+            try:
                 (Path(before) / _COPY).unlink(missing_ok=True)
+            except OSError as error:
+                _log.warning("%s: is no copy any more, and its file %r cannot be deleted (%s)", before, _COPY, error)
+        with contextlib.closing(Store(self.log)) as store:
+            store.begin_copy(wanted.copy_to, mark)
 
-    def update_copy(self, copy: Path) -> None:
+    def update_copy(self, copy: Path, mark: str) -> int:
         """Make a copy of the hub the same as the hub, on the disk; called by the writer, in no transaction.
 
+        Args:
+            copy: Folder of the copy.
+            mark: What the hub and this folder share.
+
+        Returns:
+            Bytes of the database.
+
         Raises:
-            StoreError: It cannot be written, or its disk is not there. The copy is what it was.
+            StoreError: It cannot be written, its disk is not there, or it is another hub's. The copy is what it was.
         """
+        partial = copy / f"{self.log.name}.partial"
         try:
             if not (copy / _COPY).exists():
                 raise OSError("it is not the folder that was given; is its disk mounted?")
-            (partial := copy / f"{self.log.name}.partial").unlink(missing_ok=True)
+            if (copy / _COPY).read_bytes().strip() != mark.encode():
+                raise OSError(
+                    "it is not this hub's any more: a hub was restored from it, or has it as its copy. If so, never "
+                    "serve this one again; else give another folder, --copy-to"
+                )
+            for left in copy.glob("*.partial"):  # such as of a key that is over by now
+                left.unlink()
             write_atomically(copy / _BACKUP, _HOW, 0o600)
             copy_database(self.log, partial)
             for name in _BACKED_UP:
@@ -254,8 +295,11 @@ class HubFolder(ServedFolder):
                 if not (self.path / name).exists():  # such as a key that is over
                     (copy / name).unlink(missing_ok=True)
             sync_folder(copy)
+            return (copy / self.log.name).stat().st_size
         except (OSError, sqlite3.Error, RunError) as error:
-            raise StoreError(f"{copy}: the hub cannot be copied ({error}). No head is shown before it is.") from error
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
+            raise StoreError(f"the copy at {copy} cannot be written, and heads wait for it: {error}") from error
 
     def open(self, *, read_only: bool = False) -> tuple[HubSettings, Store]:
         """The settings and the log of the hub that is here.
@@ -317,41 +361,55 @@ class HubFolder(ServedFolder):
             HubFolder(partial)._check_whole()
         return sorted(path.name for path in out.iterdir())
 
-    def restore(self, out: str | os.PathLike[str], operator: Path | None = None) -> int | None:
+    def restore(
+        self, out: str | os.PathLike[str], operator: Path | None = None, has_every_head: bool = False
+    ) -> int | None:
         """Make a hub of this backup, in a new folder, that devices go on with whatever they saw since.
 
         Its public log says that it was put back, and tokens of the epochs that were open are void: those that were
         spent since the backup would count again, and what they draw is known. The lost hub must not be served any more.
 
-        A copy that the hub kept (``copy_to``) has every head that was shown: without ``operator`` its log goes on as it
-        is. Only tokens of the next epoch are void, as who bought one since the newest head is not known.
+        The log of a hub made of its copy (``copy_to``) goes on as it is, if whoever restores it knows that the copy has
+        every head that was shown: it cannot be told from an older copy of itself. Only tokens of the next epoch are
+        void, as who bought one since the newest head is not known. The copy gets another mark, so that the lost hub
+        shows no further head if it comes back.
 
         Args:
             out: The new folder; an existing one has to be empty, such as a volume of a container.
             operator: File of the operator's key, which signs that the hub was put back, where its terms name one.
+            has_every_head: This is the copy that the hub wrote until it was lost; in place of ``operator``.
 
         Returns:
             When it was put back, in seconds since 1970, as the log says it; None where it need not say so.
 
         Raises:
-            ConfigError: ``out`` exists and is not empty, this folder is no backup, or the operator's key is missing.
+            ConfigError: ``out`` exists and is not empty, this folder is no backup, the operator's key is missing, or
+                ``has_every_head`` is said of what is no copy.
             RunError: Something cannot be read, written, or does not belong together; or processes serve the database.
         """
         settings, store = self.open(read_only=True)
-        terms, notices = settings.terms(store.name), store.notices(store.log_size())
-        store.close()
+        with contextlib.closing(store):
+            size, last = store.log_size(), store.last_round()
+            terms, notices = settings.terms(store.name), store.notices(size)
         if not (self.path / _BACKUP).exists():
             raise ConfigError(
                 f"{self.path}: is no backup (it has no file {_BACKUP!r}), but a hub that is served or was. Restore a "
                 "folder that fedrank hub backup made."
             )
+        copied = (self.path / _COPY).exists()
+        if has_every_head and (operator is not None or not copied):
+            raise ConfigError(f"{self.path}: --has-every-head is for the folder of copy_to, and without --operator.")
         sign: Callable[[bytes, bytes], bytes] = lambda entry, place: b""  # noqa: E731
-        whole = (self.path / _COPY).exists() and operator is None
-        if terms.operator and not whole:
+        if terms.operator and not has_every_head:
             if operator is None:
+                when = "none" if last is None else f"{datetime.fromtimestamp(last.opened, UTC):%Y-%m-%d %H:%M:%S} UTC"
+                every = (
+                    f" Or, if this is the copy that the hub wrote until it was lost, --has-every-head: its newest head "
+                    f"has {size} entries, of {when}; wrongly said, devices that saw a later one are lost for good."
+                )
                 raise ConfigError(
                     f"{self.path}: its devices go on with a hub that was put back only where its operator signed that. "
-                    "Give --operator FILE, the operator.key that was made with the hub."
+                    f"Give --operator FILE, the operator.key that was made with the hub.{every if copied else ''}"
                 )
             signer = operator_of(operator, terms)
             key = newest_log_key(terms, newest_keys(terms, [entry for _, entry in notices])).public
@@ -361,13 +419,20 @@ class HubFolder(ServedFolder):
             with contextlib.closing(store):
                 if not store.lead():
                     raise RunError(f"{self.path}: a process serves its database. Stop all of them first.")
-                if whole:
+                mark, goes_on = _new_mark(store), copied and Path(settings.copy_to).resolve() == self.path.resolve()
+                if not settings.database:
+                    store.begin_copy(settings.copy_to if goes_on else "", mark)
+                if has_every_head:
                     with contextlib.suppress(ConfigError):  # no tokens are sold, or that was asked for before
                         ask_rotation(partial, store, terms, ISSUER_KEY, Path())
-                    return None
-                last = store.last_round()
-                epoch = terms.epoch_of(last.number) if last and terms.tokens else 0
-                return store.recover(epoch, int(time.time()), sign)
+                    put_back = None
+                else:
+                    last = store.last_round()
+                    epoch = terms.epoch_of(last.number) if last and terms.tokens else 0
+                    put_back = store.recover(epoch, int(time.time()), sign)
+            if copied:  # from here on the hub that wrote it shows no further head
+                write_atomically(self.path / _COPY, mark.encode() + b"\n", 0o600)
+        return put_back
 
     @contextlib.contextmanager
     def _copy_to(self, out: Path, settings: HubSettings, into_empty: bool = False) -> Iterator[Path]:
@@ -426,7 +491,7 @@ class HubFolder(ServedFolder):
 _PASSWORD = "database.password"
 #: Copy of the model that the hub starts from, whose normalisation its models have.
 _START = "start.safetensors"
-#: File that says that a folder is a backup, its words; and the one that says that it has every head that was shown.
+#: File that says that a folder is a backup, its words; and the one with the mark that a hub and its copy share.
 _BACKUP, _HOW, _COPY = "backup", b"fedrank hub restore makes a hub of this folder\n", "copy"
 _LOG_FILES = ("hub.db", "hub.db-wal", "hub.db-shm", "hub.db-journal")
 _HUB_FILES = (
@@ -454,6 +519,31 @@ _BACKED_UP = (
     _PASSWORD,
     _START,
 )
+
+
+def _new_mark(store: Store) -> str:
+    """A mark that a hub and its copy share from now on: the hub's name, and random digits."""
+    return f"{store.name} {secrets.token_hex(16)}"
+
+
+def _mark_copy(copy: Path, hub: str, mark: str) -> None:
+    """Make a folder a hub's copy; it is new, empty, or has only a mark of this hub from a start that failed.
+
+    Raises:
+        ConfigError: It holds other things.
+        RunError: It cannot be written.
+    """
+    file = copy / _COPY
+    try:
+        copy.mkdir(mode=0o700, parents=True, exist_ok=True)
+        there = [path.name for path in copy.iterdir() if path.suffix != ".partial"]
+        if there and not (there == [_COPY] and file.read_bytes().startswith(f"{hub} ".encode())):
+            raise ConfigError(f"copy_to: {copy} holds other things ({there[0]}, …). Choose an empty folder.")
+        with contextlib.suppress(PermissionError):  # the root of a disk that is root's
+            copy.chmod(0o700)
+    except OSError as error:
+        raise RunError(f"copy_to: {copy} cannot be made or read ({error}). Choose another folder.") from error
+    write_atomically(file, mark.encode() + b"\n", 0o600)
 
 
 def _start_weights(wanted: HubSettings) -> bytes:

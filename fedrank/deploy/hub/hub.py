@@ -78,6 +78,7 @@ class Hub:
         self.settings, self.terms, self.store = settings, settings.terms(store.name), store
         self.healthy = self.alive = True  # it can write; it goes on
         self.leads, self._look_at = store.lead(), 0.0
+        self._publish_at = 0.0
         if store.shared and self.leads:
             _log.warning("this process leads")
         self.row = row_of(Path(folder), store, settings, self.terms)
@@ -355,6 +356,8 @@ class Hub:
     def _write(self) -> None:
         """Run of the writer thread: commit jobs, close and apply rounds."""
         try:
+            with contextlib.suppress(RunError):  # it is tried again
+                self._renew()  # before a round ends: what was asked for is of the epoch that is sold now
             if self.round.seconds and self.view.state == "between":  # it was closed when the process ended
                 self._persist(self._apply)
             elif self.row.publishing.skips:  # no device may get this model: the round ends with the reports it has
@@ -375,6 +378,10 @@ class Hub:
         batch, going_on = self._inbox.batch(self._patience())
         if not batch and not self.healthy:
             self._probe()
+        elif self.row.publishing.waits and time.monotonic() >= self._publish_at:
+            self._publish_at = time.monotonic() + _TRY_AGAIN
+            with contextlib.suppress(StoreError):  # still not
+                self._publish()
         try:
             self._inbox.answer(self._commit(batch))
             for job in batch:
@@ -451,6 +458,7 @@ class Hub:
 
     def _renew(self) -> None:
         if self.row.keys.renew():
+            self.row.publishing.waits = True  # a copy has no key any more that was destroyed
             self._publish()
 
     def _publish(self) -> None:
@@ -460,7 +468,8 @@ class Hub:
 
     def _patience(self) -> float | None:
         """Seconds until the deadline, the next look, key or try to write; None: no limit."""
-        waits = [min(max(0.0, self.row.keys.seconds()), threading.TIMEOUT_MAX)] if self.healthy else [_TRY_AGAIN]
+        well = self.healthy and not self.row.publishing.waits
+        waits = [min(max(0.0, self.row.keys.seconds()), threading.TIMEOUT_MAX)] if well else [_TRY_AGAIN]
         if self.store.shared:
             waits.append(max(0.0, self._look_at - time.monotonic()))
         seconds = self.row.closing.seconds()

@@ -13,8 +13,11 @@ These routes need no token: the hub does not learn who asks, and nothing is secr
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -23,7 +26,7 @@ from fedrank.deploy.http.guard import number_of
 from fedrank.deploy.http.routes import NO_SNIFF, REFUSALS, HttpRequest, HttpResponse, Route
 from fedrank.deploy.hub.learning import Model
 from fedrank.deploy.hub.stages import Stage
-from fedrank.deploy.hub.store import Store
+from fedrank.deploy.hub.store import Store, StoreError
 from fedrank.deploy.log.note import Checkpoint, Signer
 from fedrank.deploy.log.proof import BLOCK
 from fedrank.deploy.log.submission import Submission
@@ -35,6 +38,8 @@ from fedrank.deploy.log.tree import (
     root,
     round_of,
 )
+
+_log = logging.getLogger("fedrank.hub")
 
 #: Entries of one page; answers with proofs that are kept until the next head.
 PAGE, _KEPT = 256, 1024
@@ -69,9 +74,10 @@ class Publishing(Stage):
 
     Attributes:
         skips: The open round's model is not the one in the public log, which has one of a round.
+        waits: The newest head, or what has changed beside it, is still to be copied; it is not shown before.
     """
 
-    skips = False
+    skips = waits = False
 
     def entry(self, question: bytes = b"") -> bytes | None:
         """Data of the public log's entry of a model message, by default the newest; None where there is none."""
@@ -87,6 +93,7 @@ class Publishing(Stage):
         Raises:
             StoreError: The log cannot be read or written.
         """
+        self.waits = False
 
     def show(self, number: int, question: bytes, best: bytes | None) -> None:
         """Show the newest model, unless it is not the one of the public log."""
@@ -107,7 +114,8 @@ class PublicLog(Publishing):
         model: The model that is handed out.
         others: Returns the entries about offers of tokens and draws that devices need.
         witnesses: Addresses and public keys of witnesses, as the setting has them.
-        copy: Copies the hub before a head is shown, so that no head is lost with a disk; None: it has no copy.
+        copy: Copies the hub before a head is shown, so that no head is lost with a disk, and returns the bytes of its
+            database; None: it has no copy.
     """
 
     def __init__(
@@ -117,10 +125,12 @@ class PublicLog(Publishing):
         model: Model,
         others: Callable[[], Sequence[bytes]],
         witnesses: Iterable[str] = (),
-        copy: Callable[[], None] | None = None,
+        copy: Callable[[], int] | None = None,
     ):
         self._signers, self._copy = signers, copy
         self._standby = store.has_standby()
+        self._failed: StoreError | None = None
+        self._try_at, self._copied = 0.0, (0.0, 0)
         self._store, self._model, self._others = store, model, others
         self._reader: Store | None = None
         self._newest, self._tail, self._keys = b"", frozenset[bytes](), list[bytes]()
@@ -129,7 +139,9 @@ class PublicLog(Publishing):
         self._submission = Submission(tuple(witnesses), self._proof_since, self._add_cosignatures)
 
     def start(self) -> None:
-        """Begin to ask witnesses."""
+        """Begin to ask witnesses; say so if nothing of a database outlives its disk."""
+        if self._store.shared and not self._standby:
+            _log.warning("the database has no synchronous standby: what devices saw is lost with its disk")
         self._submission.start()
 
     def stop(self) -> None:
@@ -163,7 +175,8 @@ class PublicLog(Publishing):
         whole = self._tail.issuperset(others) or not self._store.leads
         signers = self._signers()
         keys = [signer.key.public for signer in signers]
-        if size == self._shown.head.size and model == self._newest and whole and keys == self._keys:
+        same = size == self._shown.head.size and model == self._newest and whole and keys == self._keys
+        if same and not self.waits:
             return
         newest = self._store.newest_model()
         if newest is None or newest[1] != model:
@@ -191,19 +204,57 @@ class PublicLog(Publishing):
                 {"number": n, "entry": _texts([entry])[0], "proof": _texts(inclusion_proof(node, n, size))}
                 for n, entry in notices
             ]
-        if self._copy is not None:
-            self._copy()
+        self._copy_first()
+        self.waits = False
         self._tail, self._newest, self._keys = frozenset(entries), model, keys
         made = _Shown.of(head, "".join(signer.line(head) for signer in signers), body)
         with self._replacing:
             self._shown = made
         self._submission.submit(head.with_lines(made.line), size)
 
+    def _copy_first(self) -> None:
+        """Have a head outlive this disk before it is shown.
+
+        A copy that failed is tried again after ten times as long as the try took, as it may be of a large database.
+
+        Raises:
+            StoreError: It cannot be copied; the head waits.
+        """
+        if self._copy is None:
+            if self._store.shared:
+                self._store.probe()  # a standby has all that was committed before, by other processes too
+            return
+        started = time.monotonic()
+        if self._failed is not None and started < self._try_at:
+            raise self._failed
+        try:
+            copied = self._copy()
+        except StoreError as error:
+            if self._failed is None:
+                _log.error("%s", error)
+            self.waits, self._failed = True, error
+            self._try_at = time.monotonic() + 10 * (time.monotonic() - started)
+            raise
+        self._failed, self._copied = None, (time.monotonic() - started, copied)
+
     # ------------------------------------------------------------------------------------------------- any thread
 
     def status(self) -> dict[str, Json]:
-        """``"folder"`` or ``"standby"``, which has every head before it is shown; ``"none"``: nothing has."""
-        return {"copy": "standby" if self._standby else "none" if self._copy is None else "folder"}
+        """What has every head before it is shown, and whether it can be written.
+
+        ``copy`` is ``"folder"``, ``"standby"``, or ``"none"``; ``copy_waits`` says that it cannot be
+        written, and heads wait; ``copy_seconds`` and ``copy_bytes`` are of the last copy into a folder.
+        """
+        if self._store.shared:
+            with contextlib.suppress(StoreError), self._reading:
+                self._standby = self._open().has_standby()
+        seconds, size = self._copied
+        return {
+            "copy": "standby" if self._standby else "none" if self._copy is None else "folder",
+            "copy_waits": self._failed is not None,
+            "copy_seconds": seconds,
+            "copy_bytes": size,
+        }
 
     def _add_cosignatures(self, size: int, lines: str) -> None:
         """Add what witnesses wrote under the head of a size, if that is still the newest."""

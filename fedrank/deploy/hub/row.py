@@ -206,6 +206,8 @@ def row_of(folder: Path, store: Store, settings: HubSettings, terms: Terms) -> R
     publishing, keys = Publishing(), Keys(folder, store, settings, terms, issuer)
     if terms.log:
         others = list if issuer is None else issuer.entries
-        copy = functools.partial(HubFolder(folder).update_copy, Path(settings.copy_to)) if settings.copy_to else None
+        copy = None
+        if settings.copy_to:
+            copy = functools.partial(HubFolder(folder).update_copy, Path(settings.copy_to), store.copied_to()[1])
         publishing = PublicLog(lambda: keys.signers, store, model, others, settings.witnesses, copy)
     return Row(round_, admission, model, Closing(settings, terms, store, round_), publishing, keys, draws, issuer)

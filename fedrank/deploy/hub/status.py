@@ -602,6 +602,9 @@ def _caveat(s: dict) -> Html:
     devices, cohort = s["devices"], s["cohort"]
     if not s.get("healthy", True):
         return h("p", "The hub cannot write its log. Nothing is counted until it can.", class_="caveat")
+    if s.get("copy_waits"):
+        words = "The copy of the hub cannot be written: no new head of its log is shown until it can. Its log says why."
+        return h("p", words, class_="caveat")
     if devices >= s.get("most_devices", math.inf):
         words = f"The hub is full: it has {count(devices, 'device')}, as many as most_devices allows. No more enrol."
         return h("p", words, class_="caveat")

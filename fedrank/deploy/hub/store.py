@@ -359,6 +359,18 @@ class Store:
             db.execute("INSERT INTO secret VALUES (?, ?) ON CONFLICT DO NOTHING", (name, secrets.token_bytes(32)))
             return db.execute("SELECT value FROM secret WHERE name = ?", (name,)).fetchone()[0]
 
+    def copied_to(self) -> tuple[str, str]:
+        """The folder of the hub's copy that was begun last, and the mark that it got; empty: none was begun."""
+        rows = self.query("SELECT value FROM secret WHERE name = ?", (_COPY,))
+        mark, _, folder = rows[0][0].decode().partition("\n") if rows else ("", "", "")
+        return folder, mark
+
+    def begin_copy(self, folder: str, mark: str) -> None:
+        """Write where the hub's copy is from now on, and the mark that the folder has."""
+        with self.transaction() as db:
+            db.execute("DELETE FROM secret WHERE name = ?", (_COPY,))
+            db.execute("INSERT INTO secret VALUES (?, ?)", (_COPY, f"{mark}\n{folder}".encode()))
+
     def use_challenge(self, digest: bytes, until: float, now: float) -> bool:
         """Use a challenge up; False if it was used before.
 
@@ -886,6 +898,8 @@ def _open_round(db: Connection, number: int, model: bytes | None = None, questio
 
 
 _START = "start"
+#: Row of the secrets that says where the hub is copied to.
+_COPY = "copy"
 _SIZE = "SELECT coalesce(max(number) + 1, 0) FROM entry"
 
 

@@ -294,6 +294,9 @@ def _hub(status: dict[str, Json]) -> Iterator[Any]:
         ("fedrank_cohort_reports", "Reports counted in the open round", status["reports"]),
         ("fedrank_cohort_size", "Reports that close a round", status["cohort"]),
         ("fedrank_round_seconds", "How long the last applied round was open", last.get("seconds")),
+        ("fedrank_copy_waits", "1 while the copy cannot be written, and heads wait", status.get("copy_waits")),
+        ("fedrank_copy_seconds", "Seconds that the last copy of the hub took", status.get("copy_seconds")),
+        ("fedrank_copy_bytes", "Bytes of the database in the last copy of the hub", status.get("copy_bytes")),
         ("fedrank_reward", "Mean reward of the last applied round, as privatised values tell it", last.get("reward")),
     ):
         if value is not None:

@@ -1,8 +1,9 @@
 /**
  * A device of a hub, for the page that it runs in.
  *
- * What a user does stays in memory until the interaction is over; then it becomes values of a reward, and these become
- * private before anything is kept or sent. B interactions make a message of a few bytes; it waits in the store for
+ * What a user does stays in memory until the interaction is over; then it becomes values of a reward. With randomised
+ * response these become private at once; else their sums are kept as they are, unprotected, until B interactions make
+ * the message, and become private in it. No sum that is not private is sent. B interactions make a message of a few bytes; it waits in the store for
  * `sync`, which alone, with `leave`, uses the network.
  *
  * No method throws, and no promise is rejected. What goes wrong is logged, and never what a user did.

@@ -4,12 +4,13 @@
  * It is the hub's token, terms and model; the sums of the round's trial; and each message that was made, which is outbox
  * and ledger at once: a message is in the ledger from before the first attempt to send it, because from then on it may
  * have left. No click, query, feature or time of an interaction is kept. Sums are of privatised values with randomised
- * response, else of true ones, since a page may live for one search only; what takes their place is their message.
+ * response, else of true ones, in clear, since a page may live for one search only; what takes their place is their
+ * message. They are discarded after 30 days, too.
  *
  * Each function here is one step of a transaction of a store: it changes what it is given, and waits for nothing.
  */
 
-import { noiseOf, reportOf } from "./messages.js";
+import { decodeModel, noiseOf, reportOf } from "./messages.js";
 import type { Bytes } from "./oblivious/bytes.js";
 import type { Asked } from "./oblivious/tokens.js";
 import { epsilonMessage, perHalf, rewardFor, type Terms } from "./terms.js";
@@ -156,11 +157,19 @@ export function exceeds(spent: number, epsilon: number, lifetime: number): boole
   return spent + epsilon > lifetime * (1 + 1e-9);
 }
 
-/** Discard trials, and messages that never left. */
-function discard(kept: Kept): void {
+/** Milliseconds for which the sums of a trial are kept at most. */
+export const TRIAL_LIFE = 30 * 86_400_000;
+
+/** Discard the trial. */
+export function dropTrial(kept: Kept): void {
   const [plus, minus] = kept.trial?.done ?? [0, 0];
   kept.lostInteractions += kept.terms?.interleaved ? plus : plus + minus;
   kept.trial = null;
+}
+
+/** Discard trials, and messages that never left. */
+function discard(kept: Kept): void {
+  dropTrial(kept);
   const left = kept.messages.filter(({ sent }) => sent !== null);
   kept.lostMessages += kept.messages.length - left.length;
   kept.messages = left;
@@ -250,12 +259,13 @@ export function trialOf(kept: Kept, hub: string, round: number): Trial | null {
  * @param held The trial before the step, as it is in memory.
  * @param words Asked for what hides the message.
  * @returns The trial as it is now, null if the round has its message. A step does not count if another page has
- *   completed the round, tries another seed, or has made this half's interactions.
+ *   completed the round, has a newer model, tries another seed, or has made this half's interactions.
  */
 export function add(kept: Kept, terms: Terms, held: Trial, step: Step, words: Words): Trial | null {
   const { hub, round, seed } = held;
-  if (kept.out || reported(kept, hub, round)) return null;
-  const before = trialOf(kept, hub, round) ?? { ...held, sums: [0, 0], done: [0, 0] };
+  if (kept.out || kept.offered || !kept.model || reported(kept, hub, round)) return null;
+  if (kept.terms?.hub !== hub || decodeModel(terms, kept.model).round !== round) return null;
+  const before = trialOf(kept, hub, round) ?? { ...held, since: Date.now(), sums: [0, 0], done: [0, 0] };
   const most = perHalf(terms);
   if (before.seed !== seed || step.counts.some((count, half) => before.done[half] + count > most)) return before;
   const trial = after(before, step);

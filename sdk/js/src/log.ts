@@ -401,7 +401,7 @@ export async function objection(
         if (!found.some(([when]) => when === now)) found.push([now, seen.note, head.note]);
         if (found.length > PUT_BACK) found.splice(1, 1); // the oldest and the newest stay
         for (const one in tokens) if (one.startsWith(name)) delete tokens[one];
-        memory.complain(`the hub was put back from a backup, and says so in its log (at ${now})`);
+        memory.complain(`the hub was put back from a backup, as its log says (at ${now})`);
       });
       return "";
     } catch (error) {

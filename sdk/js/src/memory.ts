@@ -79,7 +79,7 @@ export class Memory {
       await this.load();
     } catch (error) {
       this.unreadable = true;
-      this.complain(`what was kept cannot be read (${(error as Error).name})`);
+      this.complain(`what was kept cannot be read: ${(error as Error).name}`);
       this.store.close();
       this.store = new MemoryStore();
       await this.load();
@@ -93,6 +93,8 @@ export class Memory {
     const [kept, terms, model] = await this.change((kept): [k.Kept, Terms | null, Model | null] => {
       if (kept.url !== this.url) k.forgetHub(kept); // a token never goes to another hub
       kept.url = this.url;
+      // Nor one of which nobody knows when it was begun.
+      if (!(Math.abs(Date.now() - kept.trial?.since!) < k.TRIAL_LIFE)) k.dropTrial(kept);
       step(kept);
       try {
         const terms = kept.terms && termsOf(kept.terms);
@@ -105,7 +107,7 @@ export class Memory {
         return [kept, null, null];
       }
     });
-    if (damage) this.complain(`what was kept is damaged (${damage})`);
+    if (damage) this.complain(`what was kept is damaged: ${damage}`);
     this.out = kept.out || this.unsaved;
     this.disagrees = kept.offered !== null;
     this.terms = terms;
@@ -188,6 +190,7 @@ export class Memory {
     if (terms.hub === agreed.hub) {
       return "the hub changed its terms under the same name";
     }
+    k.dropTrial(kept);
     kept.offered = terms;
     return `the hub's terms changed (${changed.join(", ")}); the app has to agree`;
   }

@@ -47,6 +47,8 @@ export interface Trial {
   readonly sums: readonly [number, number];
   /** Interactions behind each sum. */
   readonly done: readonly [number, number];
+  /** Milliseconds since 1970 when its first interaction was kept; none in memory, or where an earlier version began it. */
+  readonly since?: number;
 }
 
 /** What is due: 0 for θ + σv, 1 for θ − σv; 0 where both make a list. */

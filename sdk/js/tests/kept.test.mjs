@@ -12,7 +12,7 @@ import { privatisedDifference } from "../build/piecewise.js";
 import { Round } from "../build/trial.js";
 import { termsOf } from "../build/terms.js";
 import { osWords } from "../build/words.js";
-import { RESPONSE, TERMS } from "./fake_hub.mjs";
+import { modelBytes, RESPONSE, TERMS } from "./fake_hub.mjs";
 
 /** What is kept with one message of ε = 1 a number. */
 function withMessages(...numbers) {
@@ -56,7 +56,7 @@ test("an answer that says not counted does not undo one that never came", () => 
 
 test("a page that tries another seed of the same round adds nothing", () => {
   const terms = termsOf(RESPONSE);
-  const kept = k.nothing();
+  const kept = { ...k.nothing(), terms, model: modelBytes(1, [0, 0]) };
   const trial = (seed) => ({ hub: terms.hub, round: 1, seed, sums: [0, 0], done: [0, 0] });
   const step = { adds: [6, 0], counts: [1, 0] };
   assert.deepEqual(k.add(kept, terms, trial(5), step, osWords).done, [1, 0]);
@@ -64,6 +64,38 @@ test("a page that tries another seed of the same round adds nothing", () => {
   k.add(kept, terms, trial(5), step, osWords);
   k.add(kept, terms, trial(5), step, osWords);
   assert.deepEqual(kept.trial.done, [2, 0], "no half has more than its interactions");
+});
+
+test("a page with an older model leaves the sums of the newer one alone, whichever moved on", () => {
+  const terms = termsOf(RESPONSE);
+  const trial = (round) => ({ hub: terms.hub, round, seed: 5, sums: [0, 0], done: [0, 0] });
+  const step = { adds: [6, 0], counts: [1, 0] };
+  const kept = { ...k.nothing(), terms };
+  k.moveOn(kept, modelBytes(1, [0, 0]), null, "t", null, null);
+  k.add(kept, terms, trial(1), step, osWords);
+  k.moveOn(kept, modelBytes(2, [0, 0]), null, "t", null, null);
+  k.add(kept, terms, trial(2), step, osWords);
+  const before = JSON.stringify(kept);
+  assert.equal(k.add(kept, terms, trial(1), step, osWords), null);
+  assert.equal(k.add(kept, terms, { ...trial(2), hub: "0".repeat(32) }, step, osWords), null);
+  assert.equal(JSON.stringify(kept), before);
+  assert.deepEqual(k.add(kept, terms, trial(2), step, osWords).done, [2, 0]);
+});
+
+test("sums are kept for 30 days at most, and not once other terms are offered", async () => {
+  const day = 86_400_000;
+  const begun = (when) => ({ ...k.nothing(), terms: TERMS, trial: { hub: "h", round: 1, seed: 5, sums: [3, 1], done: [1, 1], since: when } });
+  for (const [when, left] of [[Date.now() - 29 * day, true], [Date.now() - 31 * day, false], [undefined, false]]) {
+    const kept = { ...begun(when), url: "https://h" };
+    const store = { change: async (step) => step(kept), close() {}, persist() {}, alone: (act) => act() };
+    await new Memory(store, "https://h", {}, false, osWords, () => {}).open();
+    assert.equal(kept.trial !== null, left, String(when));
+  }
+  const terms = termsOf(TERMS);
+  const kept = { ...begun(Date.now()), terms, agreed: terms };
+  const other = { ...terms, hub: "1".repeat(32), depth: terms.depth + 1 };
+  new Memory({}, "https://h", {}, false, osWords, () => {}).disagreement(kept, other);
+  assert.deepEqual([kept.offered, kept.trial], [other, null]);
 });
 
 test("of a pair at the last rank the second is left out", () => {

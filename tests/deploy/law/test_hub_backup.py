@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,9 +24,12 @@ from fedrank.deploy.device import State
 from fedrank.deploy.hub.audit import audit_folder
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.keys import ask_rotation, operator_of
+from fedrank.deploy.hub.settings import read_settings, write_settings
+from fedrank.deploy.hub.store import Store, StoreError
 from fedrank.deploy.log.note import LOG, Checkpoint, Signer, origin_of
 from fedrank.deploy.log.proof import Answer, TooShortError, UnprovenError
 from fedrank.deploy.log.tree import (
+    GATEWAY_KEY,
     LOG_KEY,
     RECOVERY,
     ROTATION,
@@ -466,7 +470,7 @@ def test_a_hub_whose_disk_is_lost_goes_on_from_its_copy_without_a_recovery(tmp_p
         newest = devices[0]._conversation.prover.seen(terms)
         offered = hub.hub.row.issuer.on_sale()[1]
         lost(tmp_path / "hub")
-    assert HubFolder(tmp_path / "copy").restore(tmp_path / "restored") is None
+    assert HubFolder(tmp_path / "copy").restore(tmp_path / "restored", has_every_head=True) is None
     restored = LocalHub.of(tmp_path / "restored")
     restored.__enter__()
     assert restored.hub.row.publishing._shown.head.size >= newest.size
@@ -507,7 +511,7 @@ def test_no_head_is_shown_that_the_copy_does_not_have(tmp_path):
         assert hub.hub.healthy and hub.hub.view.state == "open" and log._shown.head.size > before
         round_ = hub.hub.view.round
     assert set(modes(tmp_path / "copy").values()) == {0o600}
-    HubFolder(tmp_path / "copy").restore(tmp_path / "restored")
+    HubFolder(tmp_path / "copy").restore(tmp_path / "restored", has_every_head=True)
     with LocalHub.of(tmp_path / "restored") as restored:
         assert restored.hub.view.round == round_
 
@@ -546,7 +550,7 @@ def test_a_copy_has_every_head_whenever_the_hub_is_killed(tmp_path):
         shown += process.stdout.read().splitlines()
         process.wait()
         lost(folder)
-        HubFolder(copy).restore(out)
+        HubFolder(copy).restore(out, has_every_head=True)
         head = Checkpoint.parse(bytes.fromhex([line for line in shown if line.strip()][-1]).decode())
         _, store = HubFolder(out).open(read_only=True)
         with contextlib.closing(store):
@@ -556,18 +560,198 @@ def test_a_copy_has_every_head_whenever_the_hub_is_killed(tmp_path):
         assert audit_folder(out).wrong == []
 
 
+def update(home):
+    """Copy a hub that does not run, as it does before it shows a head."""
+    settings, store = home.open(read_only=True)
+    with contextlib.closing(store):
+        home.update_copy(Path(settings.copy_to), store.copied_to()[1])
+
+
+def edit(home, **settings):
+    """Change hub.toml by hand."""
+    write_settings(home.settings, dataclasses.replace(read_settings(home.settings), **settings))
+
+
+def start(home):
+    """What ``fedrank hub serve`` does first, with the settings of hub.toml."""
+    home.prepare(read_settings(home.settings))
+
+
 def test_a_copy_that_is_not_one_any_more_needs_the_operator(tmp_path):
-    home = make(tmp_path / "hub", copy_to=str(tmp_path / "copy"))
-    settings, store = home.open()
-    store.close()
-    home.update_copy(tmp_path / "copy")
+    copy = tmp_path / "copy"
+    home = make(tmp_path / "hub", copy_to=str(copy))
+    update(home)
     make(tmp_path / "hub", copy_to=str(tmp_path / "second"))
-    with pytest.raises(ConfigError, match="operator"):
-        HubFolder(tmp_path / "copy").restore(tmp_path / "restored")
+    for claim in (False, True):
+        with pytest.raises(ConfigError, match="operator"):
+            HubFolder(copy).restore(tmp_path / "restored", has_every_head=claim)
     with pytest.raises(RunError, match="mounted"):
-        home.update_copy(tmp_path / "copy")
+        home.update_copy(copy, "")
     with pytest.raises(ConfigError, match="other things"):
-        make(tmp_path / "hub", copy_to=str(tmp_path / "copy"))
+        make(tmp_path / "hub", copy_to=str(copy))
+    settings = read_settings(home.settings)
     for wrong in ({"log": "no"}, {"database": "postgresql:///hub"}):
         with pytest.raises(ConfigError, match="copy_to"):
             dataclasses.replace(settings, operator="", **wrong)
+
+
+@pytest.mark.parametrize("then", ["", "second"])
+def test_a_copy_that_was_changed_in_the_settings_by_hand_is_one_no_more(tmp_path, then):
+    home, copy = make(tmp_path / "hub", copy_to=str(tmp_path / "copy")), tmp_path / "copy"
+    update(home)
+    edit(home, copy_to=then and str(tmp_path / then))
+    start(home)
+    with pytest.raises(ConfigError, match="operator"):
+        HubFolder(copy).restore(tmp_path / "restored", has_every_head=True)
+
+
+def test_a_copy_is_restored_without_the_operator_only_by_who_says_that_it_has_every_head(tmp_path):
+    """A copy of the copy looks the same: the newest head that it has is shown, and nothing is made."""
+    home, copy = make(tmp_path / "hub", copy_to=str(tmp_path / "copy")), tmp_path / "copy"
+    update(home)
+    _, store = home.open(read_only=True)
+    with contextlib.closing(store):
+        size = store.log_size()
+    with pytest.raises(ConfigError, match=f"{size} entries, of 20"):
+        HubFolder(copy).restore(tmp_path / "restored")
+    assert not (tmp_path / "restored").exists()
+    home.back_up(tmp_path / "backup")
+    with pytest.raises(ConfigError, match="has-every-head"):
+        HubFolder(tmp_path / "backup").restore(tmp_path / "restored", has_every_head=True)
+
+
+@pytest.mark.slow
+def test_a_lost_hub_that_comes_back_shows_no_further_head(tmp_path):
+    """Restored from its copy, both would write into one copy and sign two logs: the former is refused."""
+    copy = tmp_path / "copy"
+    with LocalHub(tmp_path / "hub", copy_to=str(copy)) as old:
+        old.next_round()
+        shown = old.hub.row.publishing._shown.head.size
+        HubFolder(copy).restore(tmp_path / "restored", has_every_head=True)
+        with LocalHub.of(tmp_path / "restored") as restored:
+            restored.next_round()
+            whole = (copy / "hub.db").read_bytes()
+            asyncio.run_coroutine_threadsafe(old.hub.close_round(empty=True), old.loop)
+            for _ in range(100):
+                if not old.hub.healthy:
+                    break
+                old.do(asyncio.sleep(0.05))
+            assert old.hub.row.publishing._shown.head.size == shown < restored.hub.row.publishing._shown.head.size
+            assert (copy / "hub.db").read_bytes() == whole
+    start(HubFolder(tmp_path / "hub"))
+    with pytest.raises(RunError, match="restored"), LocalHub.of(tmp_path / "hub"):
+        pass
+
+
+def test_a_start_that_failed_can_be_repeated(tmp_path, monkeypatch):
+    """Whichever step of a start with a copy is the last one, the next start finds its own mark, and goes on."""
+    for turn, name in enumerate(("write_settings", "begin_copy")):
+        home, copy = HubFolder(tmp_path / f"hub{turn}"), tmp_path / f"copy{turn}"
+        with pytest.raises(ConfigError):
+            make(home.path, copy_to=str(copy), n_features=0)
+        assert not copy.exists()  # settings that cannot be used leave nothing behind
+        with monkeypatch.context() as patched:
+            if name == "begin_copy":
+                patched.setattr(Store, name, failing)
+            else:
+                patched.setattr(f"fedrank.deploy.hub.folder.{name}", failing)
+            with pytest.raises(RunError, match="power"):
+                make(home.path, copy_to=str(copy))
+        make(home.path, copy_to=str(copy))
+        update(home)
+        (tmp_path / f"second{turn}").mkdir()
+        with monkeypatch.context() as patched, contextlib.suppress(RunError):
+            patched.setattr("fedrank.deploy.hub.folder.write_settings", failing)
+            make(home.path, copy_to=str(tmp_path / f"second{turn}"))
+        start(home)
+        update(home)  # the former copy still is one
+        make(home.path, copy_to=str(tmp_path / f"second{turn}"))
+        update(home)
+        assert not (copy / "copy").exists()
+
+
+def failing(*_):
+    """A step at which the power fails."""
+    raise RunError("power")
+
+
+def test_a_copy_is_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for wrong in ("hub", "hub/copy", "."):
+        with pytest.raises(ConfigError, match="copy_to"):
+            make(tmp_path / "hub", copy_to=wrong)
+    home = make(tmp_path / "hub", copy_to="copy")
+    assert read_settings(home.settings).copy_to == str(tmp_path / "copy")
+    assert stat.S_IMODE((tmp_path / "copy").stat().st_mode) == 0o700
+
+
+def test_nothing_of_a_copy_that_failed_stays(tmp_path, monkeypatch):
+    home, copy = make(tmp_path / "hub", copy_to=str(tmp_path / "copy")), tmp_path / "copy"
+    (copy / "gateway.key.7.partial").write_text("00" * 32)
+    update(home)
+    assert not list(copy.glob("*.partial"))
+    before = (copy / "hub.db").read_bytes()
+    with monkeypatch.context() as patched, pytest.raises(StoreError, match="heads wait"):
+        patched.setattr("fedrank.deploy.hub.folder.write_atomically", failing)
+        update(home)
+    assert not list(copy.glob("*.partial")) and (copy / "hub.db").read_bytes() == before
+
+
+def until(hub, condition):
+    """Wait until a condition holds, 10 s at most; whether it does."""
+    for _ in range(200):
+        if condition():
+            return True
+        hub.do(asyncio.sleep(0.05))
+    return False
+
+
+@pytest.mark.slow
+def test_a_head_that_waits_is_said_until_it_is_shown_and_is_shown_once_the_copy_is_back(tmp_path):
+    """A gateway's key changes while the copy is away: enrolments are written meanwhile, and end nothing of it."""
+    copy = tmp_path / "copy"
+    with LocalHub(tmp_path / "hub", copy_to=str(copy), batch=2, **SOLD) as hub:
+        log, (_, store) = hub.hub.row.publishing, hub.home.open()
+        before = log._shown.head.size
+        copy.rename(tmp_path / "away")
+        with contextlib.closing(store):
+            ask_rotation(hub.home.path, store, hub.hub.terms, GATEWAY_KEY, Path())
+        with contextlib.suppress(StoreError):
+            hub.do(hub.hub.renew())
+        for _ in range(3):
+            hub.do(hub.hub.enrol())
+        assert hub.hub.healthy and hub.hub.status()["copy_waits"] and log._shown.head.size == before
+        (tmp_path / "away").rename(copy)
+        assert until(hub, lambda: log._shown.head.size > before)  # without a round, a key or a restart
+        assert not hub.hub.status()["copy_waits"]
+        assert hub.hub.status()["copy_bytes"] == (copy / "hub.db").stat().st_size
+
+
+@pytest.mark.slow
+def test_a_key_that_was_destroyed_is_not_in_the_copy_any_more(tmp_path):
+    copy = tmp_path / "copy"
+    with LocalHub(tmp_path / "hub", copy_to=str(copy), batch=2, overlap_days=1e-5, **SOLD) as hub:
+        _, store = hub.home.open()
+        assert (copy / "gateway.key").exists()
+        with contextlib.closing(store):
+            ask_rotation(hub.home.path, store, hub.hub.terms, GATEWAY_KEY, Path())
+        hub.do(hub.hub.renew())
+        assert until(hub, lambda: not (copy / "gateway.key").exists())
+        assert not (hub.home.path / "gateway.key").exists()
+
+
+@pytest.mark.slow
+def test_tokens_that_a_restore_voids_are_of_the_epoch_on_sale_though_its_round_is_over(tmp_path):
+    """The deadline passed while the hub was lost: its round ends at once, after the issuer's key was changed."""
+    with LocalHub(tmp_path / "hub", copy_to=str(tmp_path / "copy"), deadline=1.0, least=1, **SOLD) as hub:
+        epoch, offered = hub.hub.row.issuer.on_sale()
+        until(hub, lambda: (tmp_path / "copy" / "hub.db").exists())
+        lost(tmp_path / "hub")
+    HubFolder(tmp_path / "copy").restore(tmp_path / "restored", has_every_head=True)
+    time.sleep(1.2)
+    with LocalHub.of(tmp_path / "restored") as restored:
+        assert until(restored, lambda: restored.hub.view.round > 0)
+        _, store = restored.home.open(read_only=True)
+        with contextlib.closing(store):
+            now = {number: offer for number, offer, *_ in store.issuer_keys()}
+    assert now[epoch] != offered

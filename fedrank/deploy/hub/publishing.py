@@ -240,7 +240,7 @@ class PublicLog(Publishing):
     # ------------------------------------------------------------------------------------------------- any thread
 
     def status(self) -> dict[str, Json]:
-        """What has every head before it is shown, and whether it can be written.
+        """The copy or standby that has every head before it is shown, and whether it can be written.
 
         ``copy`` is ``"folder"``, ``"standby"``, or ``"none"``; ``copy_waits`` says that it cannot be
         written, and heads wait; ``copy_seconds`` and ``copy_bytes`` are of the last copy into a folder.

@@ -118,14 +118,14 @@ def test_a_folder_that_cannot_be_written_to_keeps_no_answer_from_the_asker(tmp_p
 def test_nothing_is_recorded_unless_it_is_asked_for(tmp_path):
     pytest.importorskip("tantivy")
     with search_world(tmp_path, TEXTS) as (_, homes, file):
-        homes["north"].keep_federation(file, admit=True)
+        homes["north"].keep_federation(file)
         who = Who(owner=homes["north"].path)
         for chosen in (False, True):
             with contextlib.suppress(RunError):  # the others have not admitted it
                 who.open_federation(Reach(), chosen).search("wing")
             assert not (homes["north"].path / "past.json").exists()
         for home in homes.values():
-            home.keep_federation(file, admit=True)
+            home.keep_federation(file)
         for chosen in (False, True):
             assert not who.open_federation(Reach(), chosen).search("wing").missing
             assert (homes["north"].path / "past.json").exists() == chosen

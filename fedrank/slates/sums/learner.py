@@ -440,7 +440,7 @@ class SumLearner(SlateLearner):
         """The slate, or one at random where the trial decided against the plan, or no model was handed out."""
         if not isinstance(slate, np.ndarray):
             return slate
-        fallen = ~np.asarray(own.model).any(axis=-1)
+        fallen: Any = ~np.asarray(own.model).any(axis=-1)
         if self.trial:
             fallen = fallen | (np.asarray(own.verdict)[..., 0] == trials.FALLEN_BACK)
         if not fallen.any():

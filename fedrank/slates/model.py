@@ -361,9 +361,12 @@ class SumModel(Model):
     def slate(self, features: SummedView, *, platform: str | None = None) -> Int[np.ndarray, " slots"]:
         """Places of the candidates that the platform shows, in order; arguments as of :meth:`score`.
 
-        Where the run's trial has decided against the plan these are places at random.
+        Where the run's trial has decided against the plan these are places at random, other ones at each call.
         """
         own = self._own(features, platform)
+        if self.learner.has_fallen(own):
+            places = np.random.default_rng().permutation(own.view.documents.shape[0])
+            return places[: self.learner.world.slate].astype(np.int32)
         return np.asarray(self.learner.best(own, self.learner.values(own)))
 
     def _own(self, view: SummedView, platform: str | None) -> SummedState:

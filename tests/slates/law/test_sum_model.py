@@ -95,3 +95,4 @@ def test_a_model_whose_trial_failed_shows_slates_at_random(model):
     best = np.argsort([failed.score(failed.view(one)) for one in lists], axis=1)
     by_rank = [np.mean([best[i, r] in shown[2 * i : 2 * i + 2] for i in range(400)]) for r in range(5)]
     np.testing.assert_allclose(by_rank, 0.4, atol=4 * (0.24 / 400) ** 0.5)
+    assert len({tuple(failed.slate(failed.view(lists[0]))) for _ in range(40)}) > 5, "one list has many slates"

@@ -115,6 +115,6 @@ fedrank_analyse <- function(data, formula, model = "logistic", site = "site", ..
   with_file(data, function(file) {
     run_program(c("silos", "analyse", file, "--formula", as_text(formula), "--model", model, "--site", site,
       "--out", out, flags))
-    read.csv(file.path(out, "question.csv"), check.names = FALSE)
+    read.csv(list.files(out, "[.]csv$", full.names = TRUE)[1], check.names = FALSE)
   })
 }

@@ -238,6 +238,8 @@ def sums_protocol(mode: str, settings: SlateAttack, epsilon: float | None = None
         "world.platforms": settings.platforms,
         "rounds": 10**6,  # as many as explorers may need
     }
+    if any(name == "slates.trial" for name, *_ in settings_of(defaults(mode))):
+        given["slates.trial"] = 0  # a stay is in one sum of a platform: those of explorers are attacked
     if settings.time_budget is not None:
         given["world.time_budget"] = settings.time_budget
     for text in settings.set:

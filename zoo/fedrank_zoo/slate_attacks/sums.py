@@ -240,6 +240,7 @@ def sums_protocol(mode: str, settings: SlateAttack, epsilon: float | None = None
     }
     if any(name == "slates.trial" for name, *_ in settings_of(defaults(mode))):
         given["slates.trial"] = 0  # a stay is in one sum of a platform: those of explorers are attacked
+        given["slates.evidence"] = 0  # the worst case: every model is handed out
     if settings.time_budget is not None:
         given["world.time_budget"] = settings.time_budget
     for text in settings.set:

@@ -85,7 +85,7 @@ class World:
         self._pieces: dict[tuple[int, int], list[str]] = {}
 
     def _matrix(self, texts: list[list[str]]) -> csr_array:
-        """Counts of known words."""
+        """Number of times that each known word stands in each text: sparse float64 [texts, words]."""
         rows = [number for number, words in enumerate(texts) for word in words if word in self.vocabulary]
         columns = [self.vocabulary[word] for words in texts for word in words if word in self.vocabulary]
         return csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(texts), len(self.vocabulary)))

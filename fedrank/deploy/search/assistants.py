@@ -106,11 +106,13 @@ def make_server(federation: Federation, questions: int = 100) -> Any:
     @tool
     def open_document(number: int) -> dict[str, Any]:
         """The whole text of a hit, by its number in an answer of the tool search."""
-        if number not in hits:
+        with lock:
+            hit = hits.get(number)
+        if hit is None:
             raise RunError(f"there is no hit {number}; search again.")
         budget.take()
-        found = federation.fetch(hits[number])
-        return {"citation": cite(hits[number]), "title": found.title, "text": found.body, "about": dict(found.about)}
+        found = federation.fetch(hit)
+        return {"citation": cite(hit), "title": found.title, "text": found.body, "about": dict(found.about)}
 
     return server
 

@@ -88,7 +88,7 @@ class BrokerFolder(ServedFolder):
         return self.path / "joining.json"
 
     def begin(self, owners: int, terms: Mapping[str, Any]) -> None:
-        """Expect this number of owners, with the cards that are there.
+        """Expect this number of owners; cards that came before stay.
 
         Args:
             owners: Owners of the federation.

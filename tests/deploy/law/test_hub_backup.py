@@ -568,7 +568,7 @@ def update(home):
 
 
 def edit(home, **settings):
-    """Change hub.toml by hand."""
+    """Write settings into a stopped hub's ``hub.toml``, as an operator does with an editor."""
     write_settings(home.settings, dataclasses.replace(read_settings(home.settings), **settings))
 
 

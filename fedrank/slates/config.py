@@ -19,7 +19,7 @@ from fedrank.engine.config import RunConfig
 from fedrank.slates.world.departures import DEPARTURES
 
 #: Policies that a run can be compared with.
-#: best-fixed is the rule that wins an A/B test of :data:`fedrank.slates.results.RULES` on the run's first users.
+#: best-fixed is the rule that wins an A/B test of :data:`fedrank.slates.results.RULES` on 200 other users.
 BASELINES = ("random", "choc", "kale", "kale-then-choc", "best-fixed", "myopic", "optimum")
 #: Rounds of a user: 122 ticks of two platforms (TianYaDY/FedSlate).
 EPISODE = 61

@@ -315,9 +315,12 @@ def trial_table(run: Run) -> Table | None:
     how = (
         "Stays after the explorers were served by the plan, at random (the fallback) or by the best slate for now, by "
         "lot. Gains are of engagement at platforms with feedback, as a part of the fallback’s; 95 % intervals that are "
-        "valid at all looks together. The plan is served where its interval is above 0."
+        "valid at all looks together. The plan is served where its interval was above 0 at a look, not below it later."
     )
-    none = "The plan was not tested on users: slates.trial is 0, or the run has too few users for it. It is served."
+    none = (
+        "The plan was not tested on users: slates.trial is 0, or the run has too few users for it. It is served, but "
+        "where its fit says no more than its noise (slates.evidence): random slates are served there."
+    )
     return Table("Trial of the plan", columns, tuple(rows), (how if rows else none,))
 
 

@@ -449,7 +449,7 @@ class SumLearner(SlateLearner):
         return np.where(fallen[..., None], trials.random_slate(one, candidates, slate.shape[-1]), slate)
 
     def has_fallen(self, own: PlatformState) -> Any:
-        """True where the trial has decided against the plan, or no model was handed out: bool [*users]."""
+        """True where the trial has decided against the plan, or no model was handed out: bool, one a user."""
         return ~np.asarray(own.model).any(axis=-1) | (np.asarray(own.verdict)[..., 0] == trials.FALLEN_BACK)
 
     def arm_at(self, own: PlatformState, stay: Int[AnyArray, "*#users"], over: Any) -> Int[np.ndarray, "*#users"]:

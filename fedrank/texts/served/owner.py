@@ -282,6 +282,7 @@ class Owner:
         # People look at the next page of a list, and many ask the same.
         self._vector = functools.lru_cache(_VECTORS)(self._encode)
         self._made: dict[bytes, Float32[np.ndarray, " size"]] = {}
+        self._forget_at = time.monotonic() + _KEPT
 
     @property
     def common(self) -> TermTable | None:
@@ -470,6 +471,9 @@ class Owner:
         """Cosines of the query's vector with the documents'; None without an encoder or a query."""
         if self.encoder is None or not query:
             return None
+        if time.monotonic() > self._forget_at:  # a text may be gone from an engine that does not say so
+            self._made.clear()
+            self._forget_at = time.monotonic() + _KEPT
         asked, vectors = self._vector(query), [self._vector_of(candidate) for candidate in documents]
         until, base = time.monotonic() + _ENCODING, np.arange(len(documents), 0.0, -1.0)
         for place, candidate in enumerate(documents):  # of an engine that keeps no vectors
@@ -520,9 +524,9 @@ _FULL = ("disk-full", "The owner's disk is full, so that it can count no questio
 _UNAVAILABLE = ("unavailable", "The owner's index cannot be read at the moment.")
 #: Vectors of queries that are kept in memory.
 _VECTORS = 256
-#: Seconds for which a query may encode what it found, and vectors that are kept of that; hits that are left get the
-#: cosine that those above them let expect.
-_ENCODING, _MADE = 0.5, 20_000
+#: Seconds for which a query may encode what it found, vectors that are kept of that, and seconds after which all are
+#: forgotten; hits that are left get the cosine that those above them let expect.
+_ENCODING, _MADE, _KEPT = 0.5, 20_000, 3600.0
 #: Characters of a text that are encoded.
 _READ = 4000
 #: Times that four times as many passages are asked for, where they are of fewer documents than the answer may hold.

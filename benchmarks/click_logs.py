@@ -21,8 +21,7 @@ from fedrank.data import load
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.logs.generate import GeneratedLog, generate_log
 from fedrank.ranking.logs.learn import _Pairs, learn_from_log
-from fedrank.ranking.logs.off_policy import OffPolicy
-from fedrank.ranking.logs.position_bias import estimate_bias
+from fedrank.ranking.logs.off_policy import OffPolicy, estimate_bias
 from fedrank.ranking.logs.read import read_log
 
 _DISCOUNT = 1 / np.log2(np.arange(10) + 2)

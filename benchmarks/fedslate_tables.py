@@ -19,8 +19,7 @@ from typing import Any
 
 from fedrank.engine.config import RunConfig
 from fedrank.engine.settings import with_setting
-from fedrank.engine.study import load_file, plan_runs, read_paper
-from fedrank.engine.sweep import run_sweep
+from fedrank.engine.study import load_file, plan_runs, read_paper, run_sweep
 from fedrank.engine.variations import Variation
 from fedrank.report.load import load
 

@@ -12,8 +12,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fedrank.deploy.platforms.folder import Terms
 from fedrank.deploy.platforms.planning_platform import schedule, sum_steps
-from fedrank.deploy.platforms.terms import Terms
 from fedrank.engine.settings import from_dict
 from fedrank.slates.build import experiment_of
 

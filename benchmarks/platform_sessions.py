@@ -21,9 +21,8 @@ import numpy as np
 import psutil
 
 from fedrank.deploy.platforms.client import PlatformClient
-from fedrank.deploy.platforms.folder import PlatformFolder
+from fedrank.deploy.platforms.folder import PlatformFolder, Terms
 from fedrank.deploy.platforms.planning_platform import PlanningPlatform
-from fedrank.deploy.platforms.terms import Terms
 from fedrank.engine.settings import read_config
 
 RESULT = Path(__file__).with_suffix(".json")

@@ -70,9 +70,8 @@ def federation(seed: int, sizes: tuple[int, ...], wrong: str) -> tuple[list[Any]
 def judged(seed: int, sizes: tuple[int, ...], wrong: str) -> dict[str, int]:
     """What one division says about one federation: 1 for yes."""
     from fedrank.silos.sceptic.learners import choose_penalty
-    from fedrank.silos.sceptic.probes import probe, score_models
+    from fedrank.silos.sceptic.probes import probe, score_models, verdicts
     from fedrank.silos.sceptic.summary import Summary
-    from fedrank.silos.sceptic.verdicts import verdicts
 
     silos, rng = federation(seed, sizes, wrong)
     told = [Summary.of(own, choose_penalty(own, rng)) for own in silos]
@@ -155,7 +154,7 @@ def run_bandit(silos: list[Any], target: int, rows: int, seeds: list[int]) -> di
     bandit's rounds give, ``run`` the one that the run gives, ``fedavg`` the same learner averaged over all silos for as
     many rounds as the run's bytes pay, ``alone`` the sceptic's regression of all own rows.
     """
-    from fedrank.engine.conditions import Conditions
+    from fedrank.engine.attackers import Conditions
     from fedrank.engine.native import NativeSimulator
     from fedrank.silos.averaging import FedAvg
     from fedrank.silos.bandit_fedavg import BanditFedAvg

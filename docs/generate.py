@@ -138,7 +138,7 @@ def hub() -> str:
 
 def hub_exclusions() -> str:
     """One table of a hub's settings that exclude one another."""
-    from fedrank.deploy.exclusions import EXCLUSIONS
+    from fedrank.deploy.terms import EXCLUSIONS
 
     rows = [
         (f"`{first.words}`", ", ".join(f"`{other.words}`" for other in others), why[0].upper() + why[1:] + ".")

@@ -84,12 +84,12 @@ def _import_what_devices_run():
     for module in (
         "core.rng",
         "metrics.online",
-        "privacy.accounts.composition",
+        "privacy.accounts.randomised_response",
         "privacy.quantise",
         "privacy.piecewise",
         "privacy.randomised_response",
         "privacy.noise.discrete",
-        "ranking.on_device.scores",
+        "ranking.on_device",
         "deploy.device.trial",
         "deploy.fleet_device",
     ):

@@ -31,8 +31,7 @@ from benchmarks.hub.hubs import make_hub, random_replies, served
 from benchmarks.hub.load import _drive
 from fedrank.deploy.draws import DUE, SEED, Beacon, drawn, word
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.oblivious.binary_http import REQUEST_LENGTH, BinaryRequest, encode_request
-from fedrank.deploy.oblivious.encapsulation import encapsulate
+from fedrank.deploy.oblivious.encapsulation import REQUEST_LENGTH, BinaryRequest, encapsulate, encode_request
 from fedrank.deploy.oblivious.tokens import (
     NONCE,
     TOKEN_TYPE,

@@ -40,8 +40,7 @@ from fedrank.engine.settings import from_dict
 from fedrank.ranking.build import build
 from fedrank.ranking.deployment import RankingServer
 from fedrank.ranking.foltr_es import FoltrES
-from fedrank.ranking.on_device.interleave import credit_clicks, draft
-from fedrank.ranking.on_device.scores import portable_scores
+from fedrank.ranking.on_device import credit_clicks, draft, portable_scores
 
 #: Where results go.
 RESULTS = Path(__file__).with_suffix(".json")
@@ -176,7 +175,7 @@ class Liars:
             vs = np.stack([perturbation(int(one), self._terms.size) for one in seeds])
         along = vs @ goal / np.linalg.norm(vs, axis=1)
         out, layout = [], self._terms.reply
-        top = self._terms.piecewise.reports - 1 if self._terms.piecewise is not None else 0
+        top = self._terms.number_mechanism.reports - 1 if self._terms.number_mechanism is not None else 0
         for number in range(count):
             tried = (
                 np.array([number])
@@ -339,8 +338,8 @@ async def _life(
 
 def _lie(terms: Terms, pair: int, says: str) -> bytes:
     """A check of a liar: the newest is better, or worse."""
-    assert terms.check is not None and terms.piecewise is not None
-    top = terms.piecewise.reports - 1
+    assert terms.check is not None and terms.number_mechanism is not None
+    top = terms.number_mechanism.reports - 1
     return terms.check.encode(terms.check.message(np.uint32(pair), np.int32(top if says == "better" else 0)))
 
 
@@ -387,7 +386,7 @@ def life(args: argparse.Namespace) -> list[dict[str, Any]]:
     out, random = [], np.random.default_rng(args.first)
     terms = HubSettings(**{**TRIAL, "n_features": 5, "epsilon": args.epsilon, "checks": 0.2}).terms()
     margin, alpha, rounds, each = 0.05, 0.05, 1000, 40
-    mechanism = terms.piecewise
+    mechanism = terms.number_mechanism
     assert mechanism is not None
     probabilities = mechanism.probabilities()
     ends = np.stack([probabilities[0], probabilities[-1]])  # of a difference of −1, of +1

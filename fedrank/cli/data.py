@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import cyclopts
 
-from fedrank.cli.silo_tables import LabelledColumns
+from fedrank.cli.silos import LabelledColumns
 from fedrank.cli.terminal import AsJson, print_json, say
 from fedrank.cli.terminal import table as drawn
 from fedrank.core.trees import Json
@@ -82,7 +82,7 @@ def show(name: str, /, *, as_json: AsJson = False) -> None:
     Args:
         name: A name from ``fedrank data list``.
     """
-    from fedrank.core.citations import bibtex
+    from fedrank.core.registry import bibtex
     from fedrank.data.folders import place_of
 
     if name.lower() == _GENERATED["name"]:
@@ -178,7 +178,7 @@ def check(
         _print_check(told, facts, table.notes, as_json, words)
     else:
         from fedrank.ranking.clicks.cascade import MAX_GRADES
-        from fedrank.ranking.data.normalise import in_unit_range
+        from fedrank.ranking.data.splits import in_unit_range
 
         # What can be trained on.
         splits = load(spec, kind, folder=folder, fold=fold, normalise="none", max_label=MAX_GRADES - 1)
@@ -220,7 +220,7 @@ def _print_check(
 
 def _kind(spec: str, form: LogFormat) -> str:
     """The kind of data that a name or a path stands for."""
-    from fedrank.core.optional import is_installed
+    from fedrank.core.lazy import is_installed
     from fedrank.data.catalogue import CATALOGUE, is_described
     from fedrank.ranking.logs.read import is_log
     from fedrank.texts.data.reader import is_text_path

@@ -94,17 +94,18 @@ def serve(
         at: Where it listens.
         proxies: Addresses of reverse proxies whose X-Forwarded-For is believed. With them, --status auto means admin.
     """
-    from fedrank.deploy.hub.announcement import (
+    from fedrank.deploy.hub.service import (
+        Listen,
         linking,
         pace,
         promise,
+        run_hub,
         why_alone,
         why_reset,
         why_silent,
         why_unfair,
         why_void,
     )
-    from fedrank.deploy.hub.service import Listen, run_hub
 
     home = HubFolder(folder)
     log_to_stderr()

@@ -1,19 +1,22 @@
-"""``fedrank run``, ``resume``, ``sweep``, ``demo``: experiments from the command line."""
+"""``fedrank run``, ``resume``, ``sweep``, ``demo`` and ``new``."""
 
 # Annotations are the flags of commands that are made here: they are evaluated at once.
 import dataclasses
 import itertools
+import re
 import shutil
+import string
 import textwrap
 from collections.abc import Callable, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
 from fedrank.cli.report import compare_runs, show
 from fedrank.cli.terminal import AsJson, Quiet, Switch, listener, print_json
-from fedrank.core import plugins
+from fedrank.core import registry
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.fields import is_bound, is_part
 from fedrank.engine.methods import method, method_names, task_of
@@ -28,6 +31,9 @@ from fedrank.engine.settings import (
     table_of,
 )
 from fedrank.engine.variations import parse_vary, read_sweep, variations
+
+# Annotations are the flags of commands that are made here: they are evaluated at once.
+
 
 _RUNS = Path("runs")
 
@@ -204,14 +210,14 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
             out: Directory of the runs; by default one in runs, named after the file or what varies.
             track: Write measures of each run while it goes on: csv; tensorboard and mlflow are of fedrank-zoo.
         """
-        from fedrank.engine.executors.choose import executor as chosen
-        from fedrank.engine.sweep import run_sweep
+        from fedrank.engine.executors import executor as chosen
+        from fedrank.engine.study import run_sweep
 
         if executor != "here" and (search != "grid" or track):
             what = f"--search {search} chooses a run by those before it" if search != "grid" else "--track follows runs"
             raise ConfigError(f"{what} in this process; leave --executor {executor} out.")
         if search != "grid":
-            search_settings = plugins.get("fedrank.searches", search)
+            search_settings = registry.get("fedrank.searches", search)
 
             stem = Path(source).stem if source.endswith(".toml") else protocol
             place = out or _RUNS / f"search-{stem}"
@@ -342,3 +348,55 @@ def __getattr__(name: str) -> Callable[..., None]:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     made = globals()[name] = command_of(name.removeprefix("any_"), defaults(DEFAULT_PROTOCOL))  # made once
     return made
+
+
+app = App(name="demo")
+app.default(demo)
+
+
+@app.command
+def web(*, port: int = 8780, browser: Switch = False) -> None:
+    """A search page that learns from its visitors, most of them simulated, and shows what leaves the browser.
+
+    A hub and its page are served on this machine only, until Ctrl-C; what was learnt is gone with it. The page searches
+    the documentation of Python's standard library, as the running interpreter has it.
+
+    Args:
+        port: Port; 0: any that is free.
+        browser: Open the page in a browser.
+    """
+    import webbrowser
+
+    from fedrank.deploy.demo import run_demo
+
+    def ready(url: str) -> None:
+        print(f"page  {url}/", f"hub   {url}/status", "Ctrl-C ends it.", sep="\n", flush=True)
+        if browser:
+            webbrowser.open(f"{url}/")
+
+    run_demo(port, ready)
+
+
+def new(name: str, /, *, out: Path | None = None) -> None:
+    """Write a package with a protocol that runs: one file, a test, a pyproject.toml.
+
+    Args:
+        name: Its name, in lower case with dashes, such as my-idea.
+        out: The package's folder; by default one of that name here.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
+        raise ConfigError(f"a protocol's name is lower-case words joined by dashes, such as my-idea; got {name!r}.")
+    module, method, folder = name.replace("-", "_"), name.title().replace("-", ""), out or Path(name)
+    if folder.exists() and any(folder.iterdir()):
+        raise ConfigError(f"{folder}: is not empty. Name another folder with --out.")
+    files = {
+        folder / f"{module}.py": "protocol.py.txt",
+        folder / "pyproject.toml": "pyproject.toml.txt",
+        folder / "tests" / f"test_{module}.py": "test.py.txt",
+    }
+    for path, template in files.items():
+        text = resources.files("fedrank.cli").joinpath("template", template).read_text(encoding="utf-8")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(string.Template(text).substitute(name=name, module=module, method=method), encoding="utf-8")
+        print(path)
+    print(f"Next: pip install -e {folder} && fedrank run {name} --clients 20 --rounds 20")

@@ -4,6 +4,8 @@ Exit status: 0 done; 1 a command failed and said why; 2 wrong usage; 130 stopped
 
 Help has no frames: a line or two for each command and setting, grouped by the tables of ``config.toml``. The frames
 that the library draws by default take twice the lines, and a third of the time of ``fedrank --help``.
+
+Commands and flags that have new names are understood by their old ones until the next release.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal
 
 import cyclopts
 from cyclopts import App, Group, Parameter
@@ -26,10 +29,108 @@ from cyclopts.help.formatters.plain import PlainFormatter
 from typing_extensions import override
 
 from fedrank import __version__
-from fedrank.cli.renamed import use_new_names
-from fedrank.core.errors import FedrankError, FedrankWarning, report_crashes
+from fedrank.core.errors import ConfigError, FedrankError, FedrankWarning, report_crashes
 from fedrank.core.programs import keep_programs_of_commands
 from fedrank.core.words import printable
+
+#: The release that no longer knows the old names.
+GONE_IN = "0.3"
+
+#: Old name → new name. A flag stands after its command's new name.
+NEW_NAMES = {
+    "attack": "privacy attack",
+    "audit": "privacy audit",
+    "cite": "report --cite",
+    "clicks": "data clicks",
+    "clicks replay": "reproduce aol4foltr",
+    "data clicks replay": "reproduce aol4foltr",
+    "coordinate": "slates coordinate",
+    "coordinate platforms": "slates coordinate",
+    "leaderboard": "reproduce leaderboard",
+    "log": "hub log",
+    "new protocol": "new",
+    "owner": "search owner",
+    "owner card": "search owner serve",
+    "owner statistics": "search statistics",
+    "plan": "privacy plan",
+    "protocols": "run --list",
+    "replay": "hub replay",
+    "search": "search ask",
+    "serve": "hub serve",
+    "serve broker": "search broker",
+    "serve platform": "slates serve",
+    "serve portal": "search portal",
+    "serve relay": "hub relay",
+    "serve search": "search owner serve",
+    "silos glm": "silos analyse",
+    "silos survival": "silos analyse",
+    "simulate-fleet": "hub simulate",
+    "simulate-visits": "slates simulate",
+    "slates evaluate-logged": "slates evaluate",
+    "witness": "hub witness",
+    "data clicks fit --model": "data clicks fit --models",
+    "export --silo": "export --party",
+    "hub relay --seconds": "hub relay --batch-seconds",
+    "hub serve --relay": "hub serve --collect",
+    "hub simulate --out": "hub simulate --keep",
+    "hub simulate --relay": "hub simulate --through",
+    "hub simulate --share": "hub simulate --own-queries",
+    "privacy attack links --mode": "privacy attack links --modes",
+    "privacy attack sketch --mode": "privacy attack sketch --modes",
+    "reproduce leaderboard --engine": "reproduce leaderboard --executor",
+    "rank --silo": "rank --party",
+    "search ask --fetch": "search ask --open",
+    "silos compare --exclude": "silos compare --without",
+    "silos compare --model": "silos compare --save-model",
+    "sweep --engine": "sweep --executor",
+}
+#: Values of flags that are gone, and what takes their place.
+GONE_VALUES = {
+    ("--sketch.mode", "per-query"): "take publish-once, which finds more at the same ε",
+    ("--sketch.mode", "paper"): "it is the protocol silo-sketch-2021 of fedrank-zoo",
+}
+
+
+def use_new_names(tokens: list[str]) -> list[str]:
+    """A command line with old names replaced; a line on stderr says each new name.
+
+    Args:
+        tokens: The command line, without the program's name.
+
+    Raises:
+        ConfigError: A value of a flag is gone; says what takes its place.
+    """
+    for (flag, value), instead in GONE_VALUES.items():
+        if f"{flag}={value}" in tokens or (flag, value) in pairwise(tokens):
+            raise ConfigError(f"{flag} {value} is gone: {instead}.")
+    tokens = list(tokens)
+    for length in (2, 1):
+        old = " ".join(tokens[:length])
+        if old in NEW_NAMES and not _is_new(tokens):
+            tokens[:length] = NEW_NAMES[old].split()
+            _say(old, NEW_NAMES[old])
+            break
+    for old, new in NEW_NAMES.items():
+        *command, flag = old.split()
+        for place, token in enumerate(tokens if tokens[: len(command)] == command else ()):
+            if flag.startswith("--") and token.partition("=")[0] == flag:
+                tokens[place] = token.replace(flag, new.split()[-1], 1)
+                _say(old, new)
+    return tokens
+
+
+def _is_new(tokens: list[str]) -> bool:
+    """True if a name is meant as it is today: ``search`` was a command and is a group of commands."""
+    if tokens[0] != "search":
+        return False
+    from fedrank.cli.search import app
+
+    return len(tokens) == 1 or tokens[1] in app
+
+
+def _say(old: str, new: str) -> None:
+    print(f"fedrank: '{old}' is now '{new}'; version {GONE_IN} no longer knows the old name.", file=sys.stderr)
+
 
 #: Characters of a line at most; of names before a sentence, where a line has room for a column: longer names reach
 #: into it.
@@ -131,12 +232,12 @@ _COMMANDS = {
         ("compare", "report:compare", "Lay runs side by side: final values, differences with intervals, curves."),
         ("report", "report:report", "Write a run's page and figures again, print its results, or what to cite."),
         ("reproduce", "reproduce:app", "A paper's numbers beside ours; all methods that rank, under equal budgets."),
-        ("demo", "demo:app", "Train from simulated clicks; or (demo web) a search page that learns."),
+        ("demo", "experiment:app", "Train from simulated clicks; or (demo web) a search page that learns."),
     ),
     "Use a model": (
         (
             "learn-from-log",
-            "from_log:learn_from_log",
+            "models:learn_from_log",
             "Learn a ranker from a team's click log, and judge it off policy.",
         ),
         ("evaluate", "models:evaluate", "Measure what a trained model is worth on labelled data."),
@@ -145,7 +246,7 @@ _COMMANDS = {
     ),
     "Data, own methods": (
         ("data", "data:app", "List, show, get and check data sets; models of how people click."),
-        ("new", "new:new", "Write the beginning of a package with a protocol of your own."),
+        ("new", "experiment:new", "Write the beginning of a package with a protocol of your own."),
     ),
     "Privacy": (
         ("privacy", "privacy:app", "Attack what is promised, audit mechanisms, plan with one ε for a user's life."),
@@ -164,7 +265,7 @@ for _title, _commands in _COMMANDS.items():
     for _name, _place, _help in _commands:
         _SHOWN[_name] = {"name": _name, "help": _help, "group": _group, "sort_key": len(_SHOWN)}
         app.command(f"fedrank.cli.{_place}", **_SHOWN[_name])
-app.command("fedrank.cli.completion:completion", name="completion", show=False)
+app.command("fedrank.cli.main:completion", name="completion", show=False)
 app["--help"].group = app["--version"].group = Group("Options", sort_key=len(_SHOWN))
 
 
@@ -332,3 +433,12 @@ def call(tokens: list[str]) -> int:
         sys.stderr.close()
         return 0
     return 0
+
+
+def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
+    """Print the script that completes commands and flags in a shell.
+
+    Args:
+        shell: The shell.
+    """
+    print(app.generate_completion(prog_name="fedrank", shell=shell))

@@ -28,7 +28,7 @@ def terms_of(config: Path) -> Any:
     Raises:
         ConfigError: It cannot be read, or has no platforms that tell each other anything.
     """
-    from fedrank.deploy.platforms.terms import Terms
+    from fedrank.deploy.platforms.folder import Terms
     from fedrank.engine.settings import read_config
 
     return Terms.of(read_config(config))

@@ -8,12 +8,12 @@ from cyclopts import App
 
 from fedrank.cli.report import drawn
 from fedrank.cli.terminal import AsJson, Names, Quiet, headline, listener, print_json, say
-from fedrank.core import plugins
+from fedrank.core import registry
 from fedrank.core.errors import ConfigError, FedrankError, UnknownNameError
 
 app = App(name="reproduce")
-for _name in plugins.names("fedrank.reproductions"):
-    app.command(plugins.get("fedrank.reproductions", _name), name=_name)
+for _name in registry.names("fedrank.reproductions"):
+    app.command(registry.get("fedrank.reproductions", _name), name=_name)
 
 
 @app.default

@@ -42,8 +42,8 @@ def codebook(
         identifier: Columns that name a person or a record; they are never read.
         missing: Values that mean a missing one in every column.
     """
-    from fedrank.silos.studies.draft import draft_codebook
     from fedrank.silos.studies.questions import prepare
+    from fedrank.silos.studies.table import draft_codebook
 
     if data.suffix == ".toml":
         book = read_codebook(data)
@@ -166,7 +166,7 @@ def combine(
         without: Silos that are not waited for any longer.
     """
     from fedrank.silos.report.study import write_results
-    from fedrank.silos.studies.folder import open_study
+    from fedrank.silos.studies.coordinator import open_study
     from fedrank.silos.studies.messages import Answer, read_message
     from fedrank.silos.studies.results import headline as headline_of
     from fedrank.silos.studies.results import results_of
@@ -234,11 +234,10 @@ def analyse(
 
     from fedrank.silos.report.study import write_results
     from fedrank.silos.studies.coordinator import run_study
-    from fedrank.silos.studies.draft import draft_codebook
     from fedrank.silos.studies.keys import Key
     from fedrank.silos.studies.node import Node
     from fedrank.silos.studies.results import as_jsons
-    from fedrank.silos.studies.table import pooled_tables
+    from fedrank.silos.studies.table import draft_codebook, pooled_tables
 
     about: dict[str, Any] = {"model": model, "formula": formula, "errors": errors, "pool": pool}
     about |= {"firth": firth, "penalty": penalty}

@@ -47,7 +47,7 @@ def part(default: Callable[[], Any], help: str, group: str, kinds: Sequence[str]
     Args:
         default: Makes the part that is taken where nothing is said.
         help: What it is for, in a sentence.
-        group: Group of entry points whose classes it may be, a key of :data:`fedrank.core.plugins.GROUPS`.
+        group: Group of entry points whose classes it may be, a key of :data:`fedrank.core.registry.GROUPS`.
         kinds: Values of the classes' attribute ``kind`` that fit here; empty: all classes of the group.
     """
     about = {"help": help, "group": group, "kinds": tuple(kinds)}

@@ -6,6 +6,8 @@ A run whose rounds need no JAX (:mod:`fedrank.core.native`) never imports it. Mo
 ``jax``, ``jnp`` and ``optax`` from here. Programs are compiled by :func:`jit`, and pytrees registered by
 :func:`dataclass_of_arrays` and :func:`static`, which wait as well. :func:`on_cpu` asks for JAX's device
 without importing JAX where that is possible.
+
+Other packages that an extra brings are loaded at their first use too, and one error names them where they are missing.
 """
 
 from __future__ import annotations
@@ -14,11 +16,57 @@ import functools
 import os
 import sys
 from collections.abc import Callable
-from importlib.metadata import entry_points
+from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fedrank.core.optional import OptionalModule, is_installed, require
+from fedrank.core.errors import MissingExtraError
+
+
+def is_installed(package: str) -> bool:
+    """True if a package can be imported; it is not imported."""
+    return find_spec(package) is not None
+
+
+def require(extra: str, why: str, *packages: str) -> None:
+    """Check for all packages of an extra before work begins that needs them later.
+
+    Args:
+        extra: The extra of fedrank that brings them.
+        why: What needs them, the beginning of a sentence: ``"A page"``.
+        *packages: Their names in an import.
+
+    Raises:
+        MissingExtraError: One of them is not installed.
+    """
+    for package in packages:
+        if not is_installed(package):
+            raise MissingExtraError(package, extra, why)
+
+
+class OptionalModule(ModuleType):
+    """A module that is imported when one of its names is first asked for.
+
+    Args:
+        package: Its name in an import.
+        extra: The extra of fedrank that brings it.
+        why: What needs it, the beginning of a sentence.
+
+    Raises:
+        MissingExtraError: From asking for a name where the package is not installed.
+    """
+
+    def __init__(self, package: str, extra: str, why: str):
+        super().__init__(package)
+        self.__dict__["_needed"] = (extra, why)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what inspects modules asks for these, and needs no package
+            raise AttributeError(name)
+        require(*self.__dict__["_needed"], self.__name__.partition(".")[0])
+        return getattr(import_module(self.__name__), name)
+
 
 Class = TypeVar("Class", bound=type)
 
@@ -146,6 +194,8 @@ def on_cpu() -> bool:
     if "jax" not in sys.modules:
         if platforms == "cpu":
             return True
+        from importlib.metadata import entry_points  # it imports fifty modules, which most commands do without
+
         known = find_spec("jax_plugins") or find_spec("libtpu") or entry_points(group="jax_plugins")
         if not platforms and not known:
             return True

@@ -3,6 +3,11 @@
 Differential privacy says that messages become at most e^ε times as likely, but for a probability of δ, when a *unit* of
 a person's data changes. A report lists what is promised by unit, whom one has to trust for it to hold, and what no
 number in it is about. A run leaves it as ``privacy.json``.
+
+A person's device agrees to a largest ε where its app, or those who run a node, say nothing. These numbers are what a
+hub asks for where nothing is said (:mod:`fedrank.deploy.hub.settings`): one message of ε = 1 in a device's life. The
+messages of a device add up over all its rounds and hubs, so a second hub, or a hub that wants more, is for the app to
+allow.
 """
 
 from __future__ import annotations
@@ -203,3 +208,11 @@ def remark(epsilon: float, limit: float = 20.0) -> str:
 
 #: The end of a paragraph for a page.
 AND_NOT = " Not covered, among other things: that a party takes part, when, and from which network address."
+
+
+#: Largest ε of one search.
+MOST_SEARCH_EPSILON = 1.0
+#: Largest ε of one message, or of one round.
+MOST_EPSILON = 1.0
+#: Largest ε of all messages, or of a run as a whole.
+LIFETIME_EPSILON = 1.0

@@ -17,7 +17,7 @@ import platform
 from collections.abc import MutableMapping
 from pathlib import Path
 
-from fedrank.core.optional import is_installed
+from fedrank.core.lazy import is_installed
 
 #: Regions of memory at which programs are let go: half of what Linux allows by default.
 MOST_REGIONS = 32_000

@@ -1,19 +1,104 @@
 """Names to things: protocols, click models, rankers, metrics, data sets.
 
 An entry carries one sentence for tables and help texts, and the key of the publication to cite for it. A registry with
-a group of entry points has what installed packages name there, fedrank among them (:mod:`fedrank.core.plugins`): an
+a group of entry points has what installed packages name there, fedrank among them: an
 :class:`Entry`, or the thing itself, whose docstring then begins with the sentence. Only what is asked for is imported.
+
+Other packages add parts by entry points: protocols, tasks, rankers, click models, rules, data sets and more. A package
+names its parts in its ``pyproject.toml``; fedrank's own are named in the same way::
+
+    [project.entry-points."fedrank.protocols"]
+    my-idea = "my_package:MyIdea"
+
+An entry point is imported when its part is asked for, so that names alone cost nothing.
+
+The publications behind the parts are one bibliography, ``references.bib`` in this folder.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from importlib import resources
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
-from fedrank.core import plugins
 from fedrank.core.errors import ConfigError, UnknownNameError
+
+#: Groups of entry points, and what a part of each is called in errors.
+GROUPS = {
+    "fedrank.protocols": "protocol",
+    "fedrank.tasks": "task",
+    "fedrank.rankers": "ranker",
+    "fedrank.clicks": "click model",
+    "fedrank.aggregation": "aggregation rule",
+    "fedrank.mechanisms": "mechanism of privacy",
+    "fedrank.presentations": "presentation",
+    "fedrank.server_steps": "server step",
+    "fedrank.attackers": "attack",
+    "fedrank.objectives": "local objective",
+    "fedrank.data": "data set",
+    "fedrank.audits": "audit",
+    "fedrank.attestation": "attestation",
+    "fedrank.slate_learners": "learner of slates",
+    "fedrank.search_engines": "search engine",
+    "fedrank.formats": "format of data",
+    "fedrank.candidates": "way to choose foreign documents",
+    "fedrank.searches": "search for settings",
+    "fedrank.trackers": "tracker",
+    "fedrank.executors": "executor",
+    "fedrank.attacks": "command of fedrank privacy attack",
+    "fedrank.reproductions": "command of fedrank reproduce",
+}
+
+
+@functools.cache
+def _points(group: str) -> dict[str, Any]:
+    # Entry points of whichever library finds them: importlib_metadata, once something imports it, answers for Python's.
+    found: dict[str, EntryPoint] = {}
+    for point in entry_points(group=group):
+        other = found.get(point.name)
+        if other is not None and other.value != point.value:
+            raise ConfigError(
+                f"two packages name a {GROUPS[group]} {point.name!r}: {other.value} and {point.value}. Uninstall one."
+            )
+        found[point.name] = point
+    return found
+
+
+def names(group: str) -> list[str]:
+    """Names of the parts of a group (a key of :data:`GROUPS`), sorted; nothing is imported."""
+    return sorted(_points(group))
+
+
+@functools.cache
+def get(group: str, name: str) -> Any:
+    """A part, imported.
+
+    Args:
+        group: A key of :data:`GROUPS`.
+        name: Its name.
+
+    Raises:
+        UnknownNameError: No package names such a part.
+        ConfigError: Its package fails to import it; says which and why.
+    """
+    points = _points(group)
+    if name not in points:
+        raise UnknownNameError(GROUPS[group], name, names(group))
+    try:
+        return points[name].load()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"the {GROUPS[group]} {name!r} ({points[name].value}) cannot be imported: {error}") from error
+
+
+def class_name(cls: type) -> str:
+    """``module:name`` of a class, by which files know it."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -48,7 +133,7 @@ class Registry(Generic[T]):
 
     Args:
         kind: What one of them is called in errors.
-        group: The group, a key of :data:`fedrank.core.plugins.GROUPS`; None: things are registered in code only.
+        group: The group, a key of :data:`fedrank.core.registry.GROUPS`; None: things are registered in code only.
 
     >>> colours = Registry("colour")
     >>> colours.register("red", summary="The colour of a ripe tomato.")((255, 0, 0))
@@ -94,11 +179,11 @@ class Registry(Generic[T]):
 
     def _names_of_group(self) -> list[str]:
         """Names of what the entry points of the registry's group lead to."""
-        return [] if self.group is None else plugins.names(self.group)
+        return [] if self.group is None else names(self.group)
 
     def _entry_of_group(self, name: str) -> Entry[T]:
         """The entry that an entry point of the registry's group leads to."""
-        return as_entry(name, plugins.get(str(self.group), name))
+        return as_entry(name, get(str(self.group), name))
 
     def get(self, name: str) -> T:
         """The thing of that name; errors as :meth:`entry`."""
@@ -113,3 +198,28 @@ class Registry(Generic[T]):
 
     def __contains__(self, name: object) -> bool:
         return name in self.names()
+
+
+@functools.cache
+def references() -> dict[str, str]:
+    """All BibTeX entries, by key."""
+    text = resources.files("fedrank.core").joinpath("references.bib").read_text(encoding="utf-8")
+    starts = [m.start() for m in re.finditer(r"^@\w+\{", text, flags=re.MULTILINE)]
+    entries = [text[a:b].strip() for a, b in zip(starts, [*starts[1:], len(text)], strict=True)]
+    return {re.match(r"@\w+\{([^,\s]+)", entry).group(1): entry for entry in entries}  # type: ignore[union-attr]
+
+
+def bibtex(keys: Iterable[str]) -> str:
+    """The BibTeX entries of these keys, each once, in the order given; empty keys are skipped.
+
+    Raises:
+        UnknownNameError: No entry has that key.
+    """
+    known = references()
+    chosen: dict[str, str] = {}
+    for key in keys:
+        if key and key not in known:
+            raise UnknownNameError("reference", key, known)
+        if key:
+            chosen[key] = known[key]
+    return "\n\n".join(chosen.values())

@@ -19,7 +19,7 @@ from typing import Any
 
 from typing_extensions import TypeIs, override
 
-from fedrank.core import plugins
+from fedrank.core import registry
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.registry import Entry, Registry, as_entry
 from fedrank.core.trees import Json
@@ -133,8 +133,8 @@ class Catalogue(Registry["DataSet | Callable[[], Any]"]):
 
     def _sets(self) -> dict[str, Entry[DataSet | Callable[[], Any]]]:
         out: dict[str, Entry[DataSet | Callable[[], Any]]] = {}
-        for name in plugins.names("fedrank.data"):
-            found = plugins.get("fedrank.data", name)
+        for name in registry.names("fedrank.data"):
+            found = registry.get("fedrank.data", name)
             for entry in found if isinstance(found, list | tuple) else (as_entry(name, found),):
                 out[entry.name] = entry
         return out

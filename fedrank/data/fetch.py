@@ -10,8 +10,8 @@ from pathlib import Path
 
 from fedrank.core.errors import ChecksumError, DataError, MissingDataError
 from fedrank.data.catalogue import PARTS, DataSet, Download
-from fedrank.data.checksums import verify
 from fedrank.data.folders import cache_folder, locate, place_of
+from fedrank.data.lines import verify
 
 
 def fetch(entry: DataSet, root: Path | None = None, progress: bool = False) -> Path:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
-from fedrank.core import plugins
+from fedrank.core import registry
 from fedrank.core.errors import ConfigError, DataError, FedrankWarning, MissingDataError, UnknownNameError
 from fedrank.core.frame import Frame
 from fedrank.core.registry import Entry
@@ -165,8 +165,8 @@ def load(source: Any, kind: str | Reader[Any], *, folder: str | os.PathLike[str]
     if isinstance(source, str | os.PathLike):
         path = _found(source, reader)
         ending = path.suffix[1:].lower()
-        if ending in plugins.names("fedrank.formats"):
-            return load(plugins.get("fedrank.formats", ending)(path), reader)
+        if ending in registry.names("fedrank.formats"):
+            return load(registry.get("fedrank.formats", ending)(path), reader)
         return reader.path(path)
     frame = as_frame(source)
     if frame is not None:
@@ -186,7 +186,7 @@ def reader_of(kind: str) -> Reader[Any]:
         UnknownNameError: There is no such task.
         ConfigError: The task reads no data.
     """
-    reader = plugins.get("fedrank.tasks", kind).reader
+    reader = registry.get("fedrank.tasks", kind).reader
     if reader is None:
         raise ConfigError(f"the task {kind!r} makes its data up itself; it reads none.")
     return reader

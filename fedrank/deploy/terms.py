@@ -3,6 +3,8 @@
 A hub hands its terms out when a device enrols, and never changes them: other terms need another hub, with other
 devices. A device computes itself what they promise its user (:attr:`Terms.epsilon_message`), sends nothing where that
 is not enough, and does not rely on an ε that another party computed.
+
+Some settings cannot be had together: start-up errors and documentation are made of the table of :class:`Exclusion`.
 """
 
 from __future__ import annotations
@@ -12,25 +14,95 @@ import functools
 import json
 import math
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from fedrank.core.errors import ConfigError, WireError
 from fedrank.core.fields import setting
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.trees import Json
-from fedrank.deploy.exclusions import refuse_excluded
 from fedrank.metrics.online import REWARDS, OnlineMetric, discretise
 from fedrank.privacy.piecewise import Piecewise
 from fedrank.privacy.randomised_response import epsilon
-from fedrank.ranking.on_device.messages import Request
-from fedrank.ranking.on_device.reply import ClicksToReply
-from fedrank.ranking.on_device.scores import weights_of
+from fedrank.ranking.on_device import ClicksToReply, Request, weights_of
+
+
+class Case(NamedTuple):
+    """A setting that says something.
+
+    Attributes:
+        words: How it is named in an error and in the documentation.
+        holds: Whether settings have it.
+    """
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+class Exclusion(NamedTuple):
+    """Settings that exclude one another: any of the first with any of the others.
+
+    Attributes:
+        first: A case.
+        others: Further cases.
+        why: The reason, a sentence without its stop.
+    """
+
+    first: Case
+    others: tuple[Case, ...]
+    why: str
+
+
+def _case(words: str, holds: Callable[[Any], Any]) -> Case:
+    return Case(words, lambda settings: bool(holds(settings)))
+
+
+#: All of them. Terms have no ``collect``.
+EXCLUSIONS: tuple[Exclusion, ...] = (
+    Exclusion(
+        _case("batch", lambda s: s.batch),
+        (_case("tokens = 0", lambda s: not s.tokens),),
+        "a relay hides nothing while devices show their own tokens",
+    ),
+    Exclusion(
+        _case("checks", lambda s: s.checks),
+        (
+            _case("mechanism = laplace", lambda s: s.mechanism == "laplace"),
+            _case("collect", lambda s: getattr(s, "collect", False)),
+        ),
+        "a check is a privatised difference of the hub's newest and its best model: there is none with the noise of "
+        "sums, and a hub that collects for a coordinator has no best model",
+    ),
+    Exclusion(
+        _case("interleaved", lambda s: s.interleaved),
+        (_case("a mechanism other than piecewise", lambda s: s.mechanism != "piecewise"),),
+        "interleaved lists tell of each interaction twice, once for each ranker",
+    ),
+)
+
+
+def refuse_excluded(settings: Any) -> None:
+    """Refuse settings that have what excludes one another.
+
+    Args:
+        settings: Settings of a hub, or terms.
+
+    Raises:
+        ConfigError: Two exclude one another.
+    """
+    for first, others, why in EXCLUSIONS:
+        for other in others:
+            if first.holds(settings) and other.holds(settings):
+                raise ConfigError(f"{first.words} and {other.words} cannot be had together: {why}. Leave one out.")
+
 
 #: Rankers that a device can compute, and whether they have hidden units.
 RANKERS = {"linear": False, "mlp": True}
 #: Mechanisms that privatise rewards. Gaussian noise is left out: a device could not compute its ε by itself.
 MECHANISMS = ("randomised-response", "laplace", "piecewise")
+#: Those of them by which a message has one number.
+ONE_NUMBER = ("piecewise",)
 #: Terms that the first version of the format did not have.
 _LATER = (
     "inside",
@@ -170,7 +242,7 @@ class Terms(Agreement):
         elif self.mechanism == "piecewise":
             if self.epsilon is None or self.p != 1:
                 raise ConfigError(f"piecewise needs epsilon and p = 1, got {self.epsilon} and {self.p}.")
-            assert self.piecewise is not None  # refuses an epsilon or a window that is out of range
+            assert self.number_mechanism is not None  # refuses an epsilon or a window that is out of range
         elif self.epsilon is not None or not 1 / metric.n <= self.p <= 1:
             raise ConfigError(
                 f"randomised-response needs p in [1/{metric.n}, 1] and no epsilon, got {self.p} and {self.epsilon}."
@@ -234,11 +306,11 @@ class Terms(Agreement):
     def clicks_to_reply(self) -> ClicksToReply:
         """Function of a user's clicks that makes a reply, on a device as in a simulation."""
         noisy = self.mechanism == "laplace"
-        return ClicksToReply(self.metric, self.per_half, True, self.p, noisy, self.piecewise, self.clip)
+        return ClicksToReply(self.metric, self.per_half, True, self.p, noisy, self.number_mechanism, self.clip)
 
     @functools.cached_property
-    def piecewise(self) -> Piecewise | None:
-        """Mechanism for the difference of the halves; None with other mechanisms."""
+    def number_mechanism(self) -> Piecewise | None:
+        """Mechanism for the one number of a message, the difference of the halves; None where it has sums."""
         if self.mechanism != "piecewise" or self.epsilon is None:
             return None
         return Piecewise(self.epsilon, self.inside, self.outside)
@@ -287,7 +359,7 @@ class Terms(Agreement):
     def epsilon_message(self) -> float:
         """ε of one message, all of whose interactions may change, in nats."""
         one = self.epsilon_interaction
-        return one if one == math.inf or self.piecewise is not None else one * self.interactions
+        return one if one == math.inf or self.number_mechanism is not None else one * self.interactions
 
     @property
     def epsilon_life(self) -> float:

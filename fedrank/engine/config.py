@@ -11,7 +11,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from fedrank.core import plugins
+from fedrank.core import registry
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting, settings_of
 from fedrank.core.privacy_report import DELTA
@@ -76,7 +76,7 @@ class RunConfig:
 
     def unchanged(self) -> Any:
         """The configuration of the same method in which nothing is changed; a method of the caller's own stays."""
-        named = self.protocol in plugins.names("fedrank.protocols")
+        named = self.protocol in registry.names("fedrank.protocols")
         return type(self).of(type(self.method)() if named else self.method)
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from fedrank.core import plugins
+from fedrank.core import registry
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import settings_of
 from fedrank.core.protocol import Protocol
@@ -70,7 +70,7 @@ class Method:
 
 def run_settings(protocol: Protocol | type[Protocol]) -> type[RunConfig]:
     """The class of the settings of a protocol's runs: its own, or that of its task."""
-    return getattr(protocol, "run_settings", None) or plugins.get("fedrank.tasks", protocol.task).settings
+    return getattr(protocol, "run_settings", None) or registry.get("fedrank.tasks", protocol.task).settings
 
 
 def method(name: str) -> Method:
@@ -79,7 +79,7 @@ def method(name: str) -> Method:
     Raises:
         UnknownNameError: There is none.
     """
-    return describe_protocol(plugins.get(_GROUP, name))
+    return describe_protocol(registry.get(_GROUP, name))
 
 
 @functools.cache
@@ -107,7 +107,7 @@ def _file_of(cls: type) -> str:
 
 def method_names() -> list[str]:
     """Names of all methods; nothing is imported."""
-    return plugins.names(_GROUP)
+    return registry.names(_GROUP)
 
 
 def task_of(protocol: str, task: str | None = None) -> Any:
@@ -120,7 +120,7 @@ def task_of(protocol: str, task: str | None = None) -> Any:
     Raises:
         UnknownNameError: There is no such protocol, or no such task.
     """
-    return plugins.get("fedrank.tasks", task or method(protocol).task)
+    return registry.get("fedrank.tasks", task or method(protocol).task)
 
 
 def known_by(setting: str) -> list[str]:

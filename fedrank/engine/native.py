@@ -19,8 +19,8 @@ from fedrank.core.native import NativeRounds, NotNativeError, map_trees, native_
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import FATE, INIT
 from fedrank.core.streams import fold_words, run_words, stream, uniforms
-from fedrank.engine.conditions import Conditions
-from fedrank.engine.rounds import Rounds
+from fedrank.engine.attackers import Conditions
+from fedrank.engine.runner import Rounds
 from fedrank.engine.simulator import selective
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedrank.core import plugins
+from fedrank.core import registry
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.programs import release_programs
 from fedrank.core.protocol import Protocol
@@ -142,7 +142,7 @@ def resume_experiment(
     listener = listener or Listener()
     release_programs()
     home = RunFolder(folder)
-    task = None if protocol is None else plugins.get("fedrank.tasks", protocol.task)
+    task = None if protocol is None else registry.get("fedrank.tasks", protocol.task)
     config = home.reopen(None if protocol is None else config_of(protocol, {}))
     with home.lock():
         if home.is_finished:

@@ -37,9 +37,8 @@ import numpy as np
 from fedrank import __version__
 from fedrank.core.errors import ConfigError, DataError, RunError
 from fedrank.core.frame import Frame
-from fedrank.core.lazy import device_kind
+from fedrank.core.lazy import device_kind, is_installed
 from fedrank.core.ledger import Ledger
-from fedrank.core.optional import is_installed
 from fedrank.core.protocol import Exchange, Protocol
 from fedrank.core.trees import Json, flat
 from fedrank.engine.checkpoint import lock_folder, write_atomically

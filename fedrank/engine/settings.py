@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from fedrank.core import plugins
+from fedrank.core import registry
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.fields import is_bound, is_part, settings_of
 from fedrank.core.trees import Json, flat, nest
@@ -136,7 +136,7 @@ def from_table(values: dict[str, Json], base: Any, where: str = "", *, of_method
 def parts_of(one: dataclasses.Field) -> dict[str, type]:
     """The classes that a field of :func:`fedrank.core.fields.part` may be an instance of, by name."""
     group, kinds = one.metadata["group"], one.metadata["kinds"]
-    found = {name: plugins.get(group, name) for name in plugins.names(group)}
+    found = {name: registry.get(group, name) for name in registry.names(group)}
     return {name: cls for name, cls in found.items() if not kinds or cls.kind in kinds}
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64, Integer
 from typing_extensions import override
 
-from fedrank.core import plugins
+from fedrank.core import registry
 from fedrank.core.errors import ConfigError
 from fedrank.core.registry import Registry, as_entry
 from fedrank.privacy.calibration import gaussian_epsilon
@@ -74,7 +74,7 @@ class _Audits(Registry[Callable[..., Audit]]):
 
     @functools.cached_property
     def _of_mechanisms(self) -> dict[str, Callable[..., Audit]]:
-        found = [plugins.get("fedrank.mechanisms", name) for name in plugins.names("fedrank.mechanisms")]
+        found = [registry.get("fedrank.mechanisms", name) for name in registry.names("fedrank.mechanisms")]
         made = [(cls.audit(), cls.audit) for cls in found]
         return {audit.mechanism: function for audit, function in made if audit is not None}
 

@@ -2,7 +2,7 @@
 
 **Nothing is federated here.** One service has the queries of all users, ranks them, sees what they click, and learns
 after every interaction; queries, results and clicks are in the clear at the service. The learner here is ``pdgd``,
-pairwise differentiable gradient descent (Oosterhuis & de Rijke, CIKM 2018; :mod:`fedrank.ranking.learners.pdgd`);
+pairwise differentiable gradient descent (Oosterhuis & de Rijke, CIKM 2018; :mod:`fedrank.ranking.learners`);
 others, such as dueling bandits, are plug-ins of ``fedrank-zoo``.
 
 One round, with as many interactions K as all devices of a federated round have together::
@@ -43,14 +43,18 @@ from fedrank.core.protocol import Exchange, Party
 from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.config import RankingRun
 from fedrank.ranking.data.queries import FeatureBlocks
-from fedrank.ranking.learners.pdgd import Learned, PdgdDraws, pdgd_steps
-from fedrank.ranking.learners.pdgd_kernel import host_steps
-from fedrank.ranking.on_device.messages import Request
+from fedrank.ranking.learners import Learned, PdgdDraws, host_steps, pdgd_steps
+from fedrank.ranking.on_device import Request
 from fedrank.ranking.protocol import Parts, RankingProtocol
-from fedrank.ranking.sessions.cohort import drawn_queries as queries_of_cohort
-from fedrank.ranking.sessions.cohort import record_cohort_experience
-from fedrank.ranking.sessions.devices import Device, PerDevice, draw_queries, record_experience
-from fedrank.ranking.sessions.results import SessionResults
+from fedrank.ranking.sessions.devices import (
+    Device,
+    PerDevice,
+    draw_queries,
+    record_cohort_experience,
+    record_experience,
+)
+from fedrank.ranking.sessions.devices import drawn_queries as queries_of_cohort
+from fedrank.ranking.sessions.reference import SessionResults
 
 #: Standard deviation of the weights that PDGD starts a network from: at zero its gradient is zero, and stays so.
 INITIAL = 0.1

@@ -298,7 +298,7 @@ class DeviceRun(RankingRun):
         """The same with participations filled in; and with rounds, clients, interactions and step size.
 
         Those are chosen together where a population has a promise for a user's life and none of the first three was
-        changed (:mod:`fedrank.ranking.schedule`).
+        changed.
 
         Raises:
             ConfigError: See :meth:`RunConfig.resolved`; or more messages than the population may send.

@@ -10,13 +10,13 @@ from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
+from fedrank.core.privacy_report import LIFETIME_EPSILON, MOST_EPSILON
 from fedrank.core.protocol import Party
 from fedrank.core.trees import Json
 from fedrank.data.sources import is_known
 from fedrank.engine.deployment import Block, HeldParties, NodeSettings, ServerSide, part_of
 from fedrank.engine.run_folder import RunFolder
 from fedrank.metrics.online import REWARDS, discretise
-from fedrank.privacy.caps import LIFETIME_EPSILON, MOST_EPSILON
 from fedrank.ranking.build import Experiment, build
 from fedrank.ranking.config import RankingRun
 from fedrank.ranking.data.queries import QuerySet

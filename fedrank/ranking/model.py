@@ -19,18 +19,15 @@ from fedrank.data import load
 from fedrank.data.frames import list_names, query_ids, table_of
 from fedrank.data.sources import is_known
 from fedrank.engine.layers import Dense, Layer, QueryMinMax, Relu, SignedLog, Standardise
-from fedrank.engine.model import MEASURES, Model, ModelParts, run_lines, tensor
-from fedrank.engine.scoring import best_first
-from fedrank.ranking.data.normalise import Constants, normalise
+from fedrank.engine.model import MEASURES, Model, ModelParts, best_first, run_lines, tensor
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.data.reader import QueryReader
-from fedrank.ranking.data.splits import Splits
-from fedrank.ranking.evaluate import Measurement
+from fedrank.ranking.data.splits import Constants, Splits, normalise
+from fedrank.ranking.evaluate import Documents, Measurement
 from fedrank.ranking.rankers.base import RANKERS, Ranker
 from fedrank.ranking.rankers.given import as_ranker
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
-from fedrank.ranking.scoring import Documents
 
 
 @dataclass(frozen=True, eq=False, repr=False)

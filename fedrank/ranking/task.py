@@ -21,7 +21,7 @@ from fedrank.ranking.config import DeviceRun, RankingRun
 from fedrank.ranking.data.reader import QueryReader, folds_here
 from fedrank.ranking.deployment import RankingServer, device_terms, ranking_node, ranking_server
 from fedrank.ranking.model import RankingModel
-from fedrank.ranking.report.shown import SHOWN
+from fedrank.ranking.report import SHOWN
 from fedrank.ranking.run import RankingRunner
 
 

@@ -23,10 +23,9 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.trees import Json, flat
 from fedrank.report import describe, figures, wording
 from fedrank.report.charts import Chart
-from fedrank.report.claims import Comparison, Measured, Named, Sentence, say
+from fedrank.report.claims import MOST_NUMBERS, Comparison, Measured, Named, Number, Opening, Sentence, head, say
 from fedrank.report.html import Html, bullets, document, h, join, section
 from fedrank.report.load import load
-from fedrank.report.opening import MOST_NUMBERS, Number, Opening, head
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table

@@ -13,9 +13,8 @@ from typing_extensions import override
 
 from fedrank.report import describe, figures, sections, tables, wording, words
 from fedrank.report.charts import Chart
-from fedrank.report.claims import Comparison, Measured, Named, Size, say
+from fedrank.report.claims import Comparison, Measured, Named, Number, Opening, Size, say
 from fedrank.report.html import Html, h, join
-from fedrank.report.opening import Number, Opening
 from fedrank.report.run import Page, Run, Section, Shown
 from fedrank.report.statistics import final_values, first_values, mean_interval
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.frame import Frame
-from fedrank.core.optional import OptionalModule
+from fedrank.core.lazy import OptionalModule
 from fedrank.report import describe, wording
 from fedrank.report.charts import (
     INK,

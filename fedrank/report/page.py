@@ -15,9 +15,9 @@ from typing import Any
 from fedrank.core.errors import RunError
 from fedrank.report import figures
 from fedrank.report.charts import Chart
+from fedrank.report.claims import Opening, head
 from fedrank.report.html import Html, document, h, section
 from fedrank.report.load import load
-from fedrank.report.opening import Opening, head
 from fedrank.report.run import Run
 from fedrank.report.tables import Table
 

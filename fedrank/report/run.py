@@ -24,8 +24,8 @@ from fedrank.engine.study import Paper, Study
 from fedrank.privacy.audit import Audited
 from fedrank.report import wording
 from fedrank.report.charts import Chart
+from fedrank.report.claims import Opening
 from fedrank.report.html import Html
-from fedrank.report.opening import Opening
 
 #: Columns of ``metrics.parquet`` and what each may hold.
 COLUMNS = {

@@ -7,14 +7,13 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 
-from fedrank.core.citations import bibtex
 from fedrank.core.privacy_report import BASIC, PrivacyReport, Unit
+from fedrank.core.registry import bibtex
 from fedrank.report import describe, tables, wording, words
 from fedrank.report.charts import Chart
-from fedrank.report.claims import Size, Spent
+from fedrank.report.claims import Number, Size, Spent
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.html import Html, bullets, h
-from fedrank.report.opening import Number
 from fedrank.report.run import Run, Section
 
 #: A larger ε is a formal bound that means little by itself.

@@ -16,10 +16,9 @@ from fedrank.engine.study import Paper, Study, expected_value, named_measure
 from fedrank.engine.variations import Variation
 from fedrank.report import describe, figures, tables, wording
 from fedrank.report.charts import Chart
-from fedrank.report.claims import Comparison, Named, Share, say, spread_words
+from fedrank.report.claims import Comparison, Named, Number, Opening, Share, head, say, spread_words
 from fedrank.report.compare import privacy_table
 from fedrank.report.html import Html, document, h, section
-from fedrank.report.opening import Number, Opening, head
 from fedrank.report.run import Run
 from fedrank.report.significance import significance_table
 from fedrank.report.statistics import Estimate, difference, final_values, mean_interval

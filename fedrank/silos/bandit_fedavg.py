@@ -53,10 +53,10 @@ from fedrank.core.native import map_trees
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.core.streams import fold_words
-from fedrank.silos.bandits import arms as sets
 from fedrank.silos.bandits import rules
+from fedrank.silos.bandits import rules as sets
 from fedrank.silos.config import RecordPrivacy
-from fedrank.silos.glm.newton import Sums
+from fedrank.silos.glm import Sums
 from fedrank.silos.messages import (
     SEEN,
     AllTold,
@@ -82,8 +82,8 @@ from fedrank.silos.party import (
     rows_of,
     update_rows,
 )
-from fedrank.silos.records.account import run_account
 from fedrank.silos.records.private_sgd import NoisyJudgements, PrivateSgd, os_noise, simulated_noise
+from fedrank.silos.records.releases import run_account
 from fedrank.silos.sceptic.learners import DEFAULT_PENALTY, fit_glm
 from fedrank.silos.sceptic.shrinkage import Quadratic, shrink
 

@@ -15,7 +15,7 @@ from jaxtyping import Int
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.core.protocol import Party, Protocol
 from fedrank.data import load
-from fedrank.engine.conditions import Conditions
+from fedrank.engine.attackers import Conditions
 from fedrank.silos.config import ALL, SILO_BASELINES, SiloRun
 from fedrank.silos.data.reader import SiloReader
 from fedrank.silos.data.splits import SiloArrays, Sizes, Standards, split_many, training_notes, undefined_auc

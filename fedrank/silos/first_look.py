@@ -29,16 +29,15 @@ from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.trees import Json
 from fedrank.data.sources import is_known
-from fedrank.engine.setup import run_setup
+from fedrank.engine.simulator import run_setup
 from fedrank.silos.build import SiloExperiment
 from fedrank.silos.config import SiloRun
 from fedrank.silos.data.tables import Silo, SiloTable
 from fedrank.silos.sceptic.auc import Estimate
 from fedrank.silos.sceptic.compare import FEWEST, answer_by_messages
 from fedrank.silos.sceptic.learners import Own, rows_of
-from fedrank.silos.sceptic.probes import Probes, probe
+from fedrank.silos.sceptic.probes import Probes, Verdict, probe, verdict_of
 from fedrank.silos.sceptic.summary import Summary, length, summary_of
-from fedrank.silos.sceptic.verdicts import Verdict, verdict_of
 from fedrank.silos.sceptic.ways import WAYS
 
 #: Ways that a first look compares.

@@ -19,7 +19,7 @@ from fedrank.data.frames import array_of, as_frame, in_single_precision, need_na
 from fedrank.data.sources import is_known
 from fedrank.engine.layers import Affine, Dense, Layer, LayerNorm, Relu, Standardise
 from fedrank.engine.model import Model, ModelParts, tensor
-from fedrank.metrics.auc import host_auc, host_log_loss
+from fedrank.metrics.offline import host_auc, host_log_loss
 from fedrank.silos.data.coding import Coding, as_codes
 from fedrank.silos.data.files import columns_of, read_columns
 from fedrank.silos.data.reader import SiloReader

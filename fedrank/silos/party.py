@@ -28,7 +28,7 @@ from fedrank.core.native import map_trees
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.streams import run_words
-from fedrank.metrics.auc import host_auc, host_log_loss
+from fedrank.metrics.offline import host_auc, host_log_loss
 from fedrank.silos.config import Network, RecordPrivacy, SiloRun
 from fedrank.silos.data.splits import Rows, SiloArrays
 from fedrank.silos.data.tables import SiloTable

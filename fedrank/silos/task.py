@@ -20,7 +20,7 @@ from fedrank.silos.build import SiloExperiment, build_silos
 from fedrank.silos.config import SiloRun
 from fedrank.silos.data.reader import SiloReader
 from fedrank.silos.model import SiloModel
-from fedrank.silos.report.shown import SHOWN
+from fedrank.silos.report.page import SHOWN
 from fedrank.silos.run import SiloRunner
 
 

@@ -14,7 +14,7 @@ from typing_extensions import override
 from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.errors import DataError, ModelError, UnknownNameError
 from fedrank.core.lazy import jax, jit, jnp
-from fedrank.core.plugins import class_name
+from fedrank.core.registry import class_name
 from fedrank.core.trees import Json
 from fedrank.engine.layers import Layer
 from fedrank.engine.model import Model, ModelParts, tensor

@@ -30,14 +30,13 @@ from fedrank.core.frame import Frame
 from fedrank.core.lazy import jit
 from fedrank.core.ledger import Ledger
 from fedrank.core.native import map_trees
-from fedrank.core.plugins import class_name
 from fedrank.core.protocol import Party
+from fedrank.core.registry import class_name
 from fedrank.core.trees import Json
 from fedrank.engine.model import provenance
 from fedrank.engine.progress import Listener
-from fedrank.engine.rounds import Rounds
 from fedrank.engine.run_folder import SCHEMA, RunFolder, describe_messages, environment
-from fedrank.engine.runner import Runner
+from fedrank.engine.runner import Rounds, Runner
 from fedrank.engine.settings import as_dict
 from fedrank.engine.simulator import Simulator
 from fedrank.slates.build import SlateExperiment

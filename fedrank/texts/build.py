@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
-from fedrank.core.optional import require
+from fedrank.core.lazy import require
 from fedrank.core.protocol import Party
 from fedrank.data import load
 from fedrank.engine.methods import method_names

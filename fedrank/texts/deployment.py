@@ -36,8 +36,8 @@ from fedrank.texts.config import Texts, TextsRun
 from fedrank.texts.data.corpus import corpus_of, tokenise
 from fedrank.texts.data.features import NAMES
 from fedrank.texts.data.reader import read_texts
-from fedrank.texts.gate import lower_end
 from fedrank.texts.model import TextModel
+from fedrank.texts.scores import lower_end
 from fedrank.texts.silo_sketch import Parts, SiloSketch
 from fedrank.texts.silo_sketch.setup import SketchSetup
 from fedrank.texts.silo_sketch.setup.exchange_sketches import rows_of_party

@@ -22,8 +22,7 @@ from fedrank.core.trees import Json
 from fedrank.data import load
 from fedrank.data.frames import in_single_precision, query_ids, table_of
 from fedrank.engine.layers import Dense, Layer, QueryStandardise, Softmax, Standardise
-from fedrank.engine.model import MEASURES, Model, ModelParts, run_lines
-from fedrank.engine.scoring import best_first, blocks, scores
+from fedrank.engine.model import MEASURES, Model, ModelParts, best_first, blocks, run_lines, scores
 from fedrank.metrics.offline import offline_metric
 from fedrank.texts.config import Texts
 from fedrank.texts.data.collection import UniqueTexts, texts_of

@@ -32,10 +32,9 @@ from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.texts.build import TextExperiment
 from fedrank.texts.config import TextsRun
 from fedrank.texts.data.features import NAMES
-from fedrank.texts.gate import cross_validated, gate
 from fedrank.texts.model import TextModel
 from fedrank.texts.rows import EXACT, ISOLATED, SetupResults
-from fedrank.texts.scores import SCOPES, UNTRAINED, score_all
+from fedrank.texts.scores import SCOPES, UNTRAINED, cross_validated, gate, score_all
 from fedrank.texts.silo_sketch import FEDERATED
 from fedrank.texts.silo_sketch.state import TEST, VALI
 

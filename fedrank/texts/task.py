@@ -20,7 +20,7 @@ from fedrank.texts.config import TextsRun
 from fedrank.texts.data.reader import TextReader
 from fedrank.texts.deployment import TextsNode, TextsServer
 from fedrank.texts.model import TextModel
-from fedrank.texts.report.shown import SHOWN
+from fedrank.texts.report.page import SHOWN
 from fedrank.texts.run import TextRunner
 
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedrank.core import plugins
+from fedrank.core import registry
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.fields import setting, settings_of
 from fedrank.core.trees import Json
@@ -87,7 +87,7 @@ class FlowerSettings:
 
 def task_of(config: RunConfig) -> Task:
     """The task that the run's protocol belongs to, as the engine knows it."""
-    return plugins.get("fedrank.tasks", method(config.protocol).task)
+    return registry.get("fedrank.tasks", method(config.protocol).task)
 
 
 def flat_names(base: Any) -> dict[str, str]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from fedrank.core.errors import ConfigError, FedrankError, RunError
 from fedrank.silos.report.study import write_results
-from fedrank.silos.studies.folder import StudyFolder, open_study
+from fedrank.silos.studies.coordinator import StudyFolder, open_study
 from fedrank.silos.studies.messages import Answer, Round
 from fedrank.silos.studies.node import open_node
 from fedrank_flower.messages import RECORD

@@ -21,7 +21,7 @@ from fedrank.engine.study import Study, shorten_run
 from fedrank.engine.variations import read_sweep
 from fedrank.ranking.build import Experiment, build
 from fedrank.ranking.evaluate import Evaluator
-from fedrank.ranking.personal import attackers_of, own_models
+from fedrank.ranking.run import attackers_of, own_models
 from fedrank.report import describe
 from fedrank.report.statistics import mean_interval
 from fedrank.report.tables import Column, Table

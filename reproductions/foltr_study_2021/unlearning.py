@@ -414,7 +414,7 @@ class Logged(NamedTuple):
     def of(
         cls, start: Float[np.ndarray, "seeds n"], replies: Any, arrived: Bool[np.ndarray, "rounds seeds parties"]
     ) -> Logged:
-        """The log of a run from its replies, :class:`~fedrank.ranking.mechanisms.messages.WeightsReply`."""
+        """The log of a run from its replies, :class:`~fedrank.ranking.mechanisms.weights.WeightsReply`."""
         sent = np.asarray(replies.weights, np.float64)
         heard = arrived & np.isfinite(sent).all(axis=-1)
         sent = np.where(heard[..., None], sent, 0.0)

@@ -23,7 +23,7 @@ from fedrank.engine.settings import with_setting
 from fedrank.engine.study import Study, load_file
 from fedrank.report.statistics import Estimate, t_quantile
 from fedrank.report.tables import Column, Table
-from fedrank.silos.bandits.arms import code, members_of, name
+from fedrank.silos.bandits.rules import code, members_of, name
 from fedrank.silos.build import build_silos
 
 _HERE = Path(__file__).parent

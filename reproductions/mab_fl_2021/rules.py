@@ -31,8 +31,7 @@ from fedrank.report.figures import nice_domain
 from fedrank.report.statistics import Estimate, mean_interval
 from fedrank.report.tables import Column, Table
 from fedrank.silos.bandit_fedavg import BanditFedAvg, evaluated_by
-from fedrank.silos.bandits.arms import code, members_of, name
-from fedrank.silos.bandits.rules import Rule, RuleSettings
+from fedrank.silos.bandits.rules import Rule, RuleSettings, code, members_of, name
 from fedrank.silos.build import SiloExperiment, build_silos
 from fedrank.silos.rounds import SiloEvaluator, begin_runs, models_of_runs
 

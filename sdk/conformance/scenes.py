@@ -55,10 +55,11 @@ from fedrank.deploy.log.tree import (
     model_data,
     statement,
 )
-from fedrank.deploy.oblivious.blind_rsa import EXPONENT, PublicKey, Verifier
-from fedrank.deploy.oblivious.blind_rsa import Signer as BlindSigner
 from fedrank.deploy.oblivious.tokens import (
+    EXPONENT,
     MODULUS,
+    PublicKey,
+    Verifier,
     blinded_in,
     content_of,
     encode_key,
@@ -67,6 +68,7 @@ from fedrank.deploy.oblivious.tokens import (
     offer_of,
     token_in,
 )
+from fedrank.deploy.oblivious.tokens import Signer as BlindSigner
 from fedrank.deploy.terms import Terms
 
 

@@ -18,10 +18,10 @@ from scipy.stats import binom, poisson
 from fedrank.cli import deploy
 from fedrank.cli.main import call
 from fedrank.core.errors import RunError
-from fedrank.deploy.hub.announcement import why_reset, why_void
 from fedrank.deploy.hub.folder import HubFolder
+from fedrank.deploy.hub.service import why_reset, why_void
 from fedrank.deploy.hub.settings import HubSettings, expect_messages, fit_private
-from fedrank.ranking.schedule import Schedule, choose_schedule
+from fedrank.ranking.mechanisms.piecewise import Schedule, choose_schedule
 
 
 def fedrank(*arguments, **options):
@@ -159,7 +159,7 @@ def test_a_new_hub_is_private_and_what_is_not_said_fits_the_number_of_devices(tm
         (read["busy"], 1_000_000, 10.0, 2),
     ):
         terms = one.terms()
-        assert terms.epsilon_life == 1.0 and terms.piecewise is not None and terms.interleaved and terms.log
+        assert terms.epsilon_life == 1.0 and terms.number_mechanism is not None and terms.interleaved and terms.log
         assert terms.tokens == 1 and terms.drawn_seeds and terms.checks == 0.1 and not one.trial
         learning = one.rounds - 1  # in the first round tokens are sold
         sending = one.due * binom.cdf(life - 1, np.arange(learning), one.due)  # part of the devices, in each round

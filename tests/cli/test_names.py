@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrank.cli.main import app, call
-from fedrank.cli.renamed import NEW_NAMES, use_new_names
+from fedrank.cli.main import NEW_NAMES, app, call, use_new_names
 
 BEFORE = [
     line

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrank.core import plugins
+from fedrank.core import registry
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = {
@@ -145,7 +145,7 @@ BUILT_IN = [
 
 def test_an_entry_point_of_fedrank_leads_to_a_part_of_that_name():
     for group, name, value in BUILT_IN:
-        found = plugins.get(group, name)
+        found = registry.get(group, name)
         assert found == EntryPoint(name, value, group).load(), (group, name)  # else: install this clone again
         if group not in ("fedrank.data", "fedrank.audits", "fedrank.search_engines"):  # a file of data sets; functions
             assert found.name == name, group

@@ -9,7 +9,7 @@ import yaml
 from releases import ROOT, build_wheel
 
 from fedrank.cli.main import call
-from fedrank.core import plugins
+from fedrank.core import registry
 
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
@@ -77,7 +77,7 @@ def test_hosted_ci_runs_what_is_there():
         if first == "docker":
             assert (ROOT / rest[rest.index("--file") + 1]) in DOCKERFILES
         elif first == "fedrank":
-            assert rest[0] == "compare" or (rest[0] == "run" and rest[1] in plugins.names("fedrank.protocols"))
+            assert rest[0] == "compare" or (rest[0] == "run" and rest[1] in registry.names("fedrank.protocols"))
         elif first == "python":
             assert rest == ["-m", "pip", "install", "."]
         else:

@@ -16,8 +16,7 @@ from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.hub.attestation import MOST_STATEMENT
 from fedrank.deploy.hub.tally import Counters
 from fedrank.deploy.log.note import LOG, Key, Signer
-from fedrank.deploy.oblivious.binary_http import REQUEST_LENGTH
-from fedrank.deploy.oblivious.encapsulation import REQUEST_OVERHEAD
+from fedrank.deploy.oblivious.encapsulation import REQUEST_LENGTH, REQUEST_OVERHEAD
 
 COMPOSE = ROOT / "docker" / "compose"
 SERVICES = yaml.safe_load((COMPOSE / "compose.yml").read_text())["services"]

@@ -32,7 +32,7 @@ async def one_round(hub, devices, better):
     """All report; checks say that the newest is better, or worse."""
     number = hub.view.round
     compare, learn = parts(hub, devices)
-    top = hub.terms.piecewise.reports - 1
+    top = hub.terms.number_mechanism.reports - 1
     check = [private(hub.terms.check, pair(hub), top if better else 0)] * len(compare)
     sent = [private(hub.terms.reply, 1000 * number + d, d % (top + 1)) for d in learn[: hub.settings.cohort]]
     outcomes = await asyncio.gather(*(hub.report(number, d, m) for d, m in zip(compare, check, strict=True)))

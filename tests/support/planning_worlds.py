@@ -5,11 +5,10 @@ import numpy as np
 from fedrank.core.native import map_trees
 from fedrank.core.protocol import Party
 from fedrank.deploy.platforms.client import PlatformClient
-from fedrank.deploy.platforms.folder import KeyValueStore
+from fedrank.deploy.platforms.folder import KeyValueStore, RefusedError
 from fedrank.deploy.platforms.planning_coordinator import PlanningCoordinator
 from fedrank.deploy.platforms.planning_platform import PlanningPlatform
 from fedrank.deploy.platforms.rounds import Peer, Silence
-from fedrank.deploy.platforms.terms import RefusedError
 from fedrank.slates.sums.stays import StayRounds
 
 

@@ -23,11 +23,11 @@ from fedrank.engine.study import plan_runs
 from fedrank.metrics.returns import MeanInterval
 from fedrank.privacy.audit import Audited
 from fedrank.ranking import plan as planning
-from fedrank.ranking.schedule import Schedule
+from fedrank.ranking.mechanisms.piecewise import Schedule
 from fedrank.silos.attacks.membership import Membership
 from fedrank.silos.records.ways import private_answer
 from fedrank.silos.sceptic.compare import answer
-from fedrank.texts.attacks.finding import Finding
+from fedrank.texts.attacks.page import Finding
 from fedrank_zoo.linking.world import Linked
 from fedrank_zoo.optuna_search.search import Trial
 from fedrank_zoo.slate_attacks.leak import Leak
@@ -160,7 +160,7 @@ def _compare(folder: Path, replace: Callable[[str, Any], None], seeds: int) -> M
 
 def _sweep(folder: Path, replace: Callable[[str, Any], None], seeds: int) -> Made:
     out = folder / "sweep"
-    replace("fedrank.engine.sweep.run_sweep", lambda *_, **__: _two_runs(out, seeds))
+    replace("fedrank.engine.study.run_sweep", lambda *_, **__: _two_runs(out, seeds))
     words = ("sweep", "--vary", "clients=10,20", "--out", str(out), "--quiet")
     return Made(words, out / "compare.html", seeds)
 
@@ -323,7 +323,7 @@ SENTENCES: Mapping[tuple[str, str], Maker] = {
     ("privacy attack records", ""): _attack_records,
     ("privacy attack links", ""): _attack_links,
     ("privacy audit", ""): _replaced(
-        "fedrank.cli.audit.audit_mechanism", AUDITED, "privacy", "audit", "piecewise", "--quiet"
+        "fedrank.cli.attack.audit_mechanism", AUDITED, "privacy", "audit", "piecewise", "--quiet"
     ),
     ("privacy plan", ""): _replaced(
         "fedrank.ranking.plan.plan",
@@ -373,8 +373,7 @@ PAGES = {
     "fedrank.report.study.write_study_page": "reproduce",
     "fedrank_zoo.optuna_search.page.write_search": "sweep",
     "fedrank_zoo.leaderboard.page.document_of": "reproduce leaderboard",
-    "fedrank.ranking.report.plan.write_page": "privacy plan",
-    "fedrank.ranking.report.click_log.write_page": "learn-from-log",
+    "fedrank.ranking.logs.learn.write_page": "learn-from-log",
     "fedrank.silos.report.answer.write_answers": "silos compare",
     "fedrank.silos.report.study.write_study": "silos analyse",
     "fedrank_zoo.slate_attacks.page.write_page": "privacy attack slates",

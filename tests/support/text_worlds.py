@@ -7,15 +7,15 @@ from dataclasses import fields
 
 import numpy as np
 
-from fedrank.engine.setup import run_setup
+from fedrank.engine.simulator import run_setup
 from fedrank.texts.config import Sketch, Texts
 from fedrank.texts.data import generate
 from fedrank.texts.data.corpus import corpus_of
 from fedrank.texts.data.silos import federation_of
 from fedrank.texts.silo_sketch.setup import SketchSetup
 from fedrank.texts.silo_sketch.setup.exchange_sketches import open_sealed
-from fedrank.texts.silo_sketch.setup.messages import OwnSketches
 from fedrank.texts.silo_sketch.setup.rows import SiloTexts
+from fedrank.texts.silo_sketch.setup.settings import OwnSketches
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI
 from fedrank.texts.sketch import SketchShape
 from fedrank.texts.sketch.key import ALL_SILOS

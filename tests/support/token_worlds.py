@@ -11,8 +11,8 @@ from fedrank.deploy.draws import turn
 from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.hub.attestation import Door
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.gateway import TokenApp
 from fedrank.deploy.hub.hub import Hub
+from fedrank.deploy.hub.service import TokenApp
 from fedrank.deploy.hub.tally import Counters
 from fedrank.deploy.oblivious.tokens import (
     Asked,

@@ -16,7 +16,7 @@ from fedrank.privacy.piecewise import Piecewise
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.mechanisms.piecewise import PiecewiseNumber
 from fedrank.ranking.mechanisms.randomised_response import NoPrivacy
-from fedrank.ranking.on_device.messages import Reply
+from fedrank.ranking.on_device import Reply
 from fedrank.ranking.rankers.linear import Linear
 from fedrank_zoo.adaptive_es import Pairs, shared_utilities
 from fedrank_zoo.foltr_cma import FoltrCMA, Rates, adapted, rates, recombination, start

@@ -9,7 +9,7 @@ import pytest
 
 from fedrank.core.errors import ConfigError
 from fedrank.ranking.clicks.cascade import cascade
-from fedrank.ranking.mechanisms.messages import WeightsReply
+from fedrank.ranking.mechanisms.weights import WeightsReply
 from fedrank.ranking.rankers.linear import Linear
 from fedrank_zoo.async_pdgd import AsyncPDGD, arrival_order
 

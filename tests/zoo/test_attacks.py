@@ -21,7 +21,7 @@ from fedrank.core.rng import perturbation
 from fedrank.engine.attackers import ATTACKS, InvertedMetric, draw_attackers
 from fedrank.metrics.online import max_rr
 from fedrank.ranking.clicks.cascade import cascade, inverted_user
-from fedrank.ranking.on_device.messages import PlainReply, Reply, Request
+from fedrank.ranking.on_device import PlainReply, Reply, Request
 from fedrank_zoo.value_attacks import RandomMetric, TargetedSeeds
 from fedrank_zoo.weight_attacks import FangKrum, FangTrimmedMean, Lie, ScaledInverse
 

@@ -12,8 +12,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Party
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data import partition
-from fedrank.ranking.learners.draws import document_bits
-from fedrank.ranking.learners.pdgd import sample_ranking
+from fedrank.ranking.learners import document_bits, sample_ranking
 from fedrank.ranking.rankers.linear import Linear
 from fedrank_zoo.coltr import (
     COLTR,

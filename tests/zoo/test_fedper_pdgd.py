@@ -21,7 +21,7 @@ from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
 from fedrank.ranking.mechanisms import Bounds
 from fedrank.ranking.mechanisms.secure_sum import SecureSum
-from fedrank.ranking.on_device.messages import Request
+from fedrank.ranking.on_device import Request
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
 from fedrank.ranking.rankers.residual import Residual

@@ -14,8 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from fedrank.core.errors import ConfigError, DataError, FedrankError, UnknownNameError
-from fedrank.engine.cells import Cell
-from fedrank.engine.executors.base import Here
+from fedrank.engine.executors import Cell, Here
 from fedrank.engine.methods import method, method_names
 from fedrank.engine.run import run_experiment
 from fedrank.engine.run_folder import RunFolder

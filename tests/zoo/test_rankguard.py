@@ -12,7 +12,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.queries import PaddedQueries
-from fedrank.ranking.mechanisms.messages import WeightsReply
+from fedrank.ranking.mechanisms.weights import WeightsReply
 from fedrank.ranking.rankers.linear import Linear
 from fedrank_zoo.rankguard import Log, RankGuard, explained, ranks, screened
 

@@ -85,7 +85,7 @@ def test_settings_that_are_refused_are_trials_that_failed(tmp_path, monkeypatch,
         best(failed[:1])
     with pytest.raises(ConfigError, match="sigmo"):
         run_search(CONFIG, {"sigmo": [1, 2]}, tmp_path / "other", clients, trials=1)
-    monkeypatch.setattr("fedrank.core.optional.find_spec", lambda package: None)
+    monkeypatch.setattr("fedrank.core.lazy.find_spec", lambda package: None)
     with pytest.raises(MissingExtraError, match=r"fedrank\[optuna\]"):
         run_search(CONFIG, SPACE, tmp_path / "none", clients, trials=1)
 

@@ -18,8 +18,8 @@ from fedrank.texts.config import Texts
 from fedrank.texts.data.generate import generate_texts
 from fedrank.texts.rows import count_errors
 from fedrank.texts.silo_sketch.setup.exchange_sketches import open_sealed, rows_of_party
-from fedrank.texts.silo_sketch.setup.messages import Totals
 from fedrank.texts.silo_sketch.setup.rows import SiloTexts
+from fedrank.texts.silo_sketch.setup.settings import Totals
 from fedrank.texts.sketch import hash_terms
 from fedrank.texts.sketch.key import ALL_SILOS
 from fedrank_zoo.decoys import Obfuscator

@@ -43,8 +43,7 @@ from fedrank.core.protocol import Party
 from fedrank.core.rng import perturbation_jax
 from fedrank.ranking.foltr_es import FoltrES, TryPerturbation
 from fedrank.ranking.foltr_es.presentations import AntitheticHalves, Presentation
-from fedrank.ranking.sessions.devices import draw_queries
-from fedrank.ranking.sessions.sessions import run_sessions
+from fedrank.ranking.sessions.devices import draw_queries, run_sessions
 
 #: Perturbations that the server holds at once.
 _CHUNK = 1024

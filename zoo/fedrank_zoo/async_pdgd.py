@@ -30,7 +30,7 @@ from fedrank.core.lazy import jnp
 from fedrank.core.native import NotNativeError
 from fedrank.core.protocol import Exchange, Party
 from fedrank.ranking.foltr_pdgd import FoltrPDGD, LearnLocally, ServerState
-from fedrank.ranking.on_device.messages import Request
+from fedrank.ranking.on_device import Request
 from fedrank.ranking.sessions.reference import mix32
 
 

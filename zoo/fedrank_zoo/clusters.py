@@ -9,9 +9,8 @@ from typing import Any
 from typing_extensions import override
 
 from fedrank.core.errors import RunError
-from fedrank.core.optional import require
-from fedrank.engine.executors.base import RETRIES, Executor, repeated_death_error, run_job, unwrap_result
-from fedrank.engine.executors.processes import cpus
+from fedrank.core.lazy import require
+from fedrank.engine.executors import RETRIES, Executor, cpus, repeated_death_error, run_job, unwrap_result
 
 
 class DaskExecutor(Executor):

@@ -47,14 +47,12 @@ from fedrank.ranking.central import Central
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import PaddedQueries
 from fedrank.ranking.foltr_pdgd import Draws, FoltrPDGD, LearnLocally, Plain
-from fedrank.ranking.learners.draws import document_bits
-from fedrank.ranking.learners.pdgd import Learned, sample_ranking
-from fedrank.ranking.on_device.messages import Request
+from fedrank.ranking.learners import Learned, document_bits, sample_ranking
+from fedrank.ranking.on_device import Request
 from fedrank.ranking.protocol import Parts
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.devices import draw_queries
-from fedrank.ranking.sessions.reference import simulate_clicks
-from fedrank.ranking.sessions.results import SessionResults
+from fedrank.ranking.sessions.reference import SessionResults, simulate_clicks
 
 
 class LogDraws(NamedTuple):
@@ -181,7 +179,7 @@ def coltr_steps(
     rng_bits: LogDraws,
     how: Comparison,
 ) -> Learned:
-    """K interactions of one party, one after another; arguments as :func:`fedrank.ranking.learners.pdgd.pdgd_steps`.
+    """K interactions of one party, one after another; arguments as :func:`fedrank.ranking.learners.pdgd_steps`.
 
     ``step`` is the learning rate, ``how`` makes and compares the candidates.
     """

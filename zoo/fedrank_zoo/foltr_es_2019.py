@@ -49,7 +49,7 @@ from fedrank.ranking.sessions.kernel import (
     list_ndcg,
     quality_tables,
 )
-from fedrank.ranking.sessions.results import SessionResults
+from fedrank.ranking.sessions.reference import SessionResults
 
 _u32 = np.uint32
 
@@ -231,7 +231,7 @@ def published_sessions(
         data: The queries, as blocks (this runs on the CPU only).
         center: float32 [n], the model that is perturbed.
         seed: uint32.
-        steps: H steps along the perturbation, as in :func:`fedrank.ranking.sessions.sessions.run_sessions`.
+        steps: H steps along the perturbation, as in :func:`fedrank.ranking.sessions.devices.run_sessions`.
         queries: int32 [m], the list of all shares' queries.
         first: int32, start of the device's share in that list.
         count: int32, its length.

@@ -23,16 +23,15 @@ from fedrank.core.lazy import jax, jnp
 from fedrank.core.native import NotNativeError
 from fedrank.core.protocol import Party
 from fedrank.core.streams import wrap_keys
-from fedrank.privacy.accounts.sums import sum_account
+from fedrank.privacy.accounts.vectors import sum_account
 from fedrank.privacy.calibration import replacement_sensitivity
 from fedrank.privacy.noise.discrete import enough_parties
 from fedrank.privacy.noise.simulated import gamma_shares
 from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.foltr_pdgd import INITIAL, FoltrPDGD
 from fedrank.ranking.mechanisms import VectorMechanism
-from fedrank.ranking.mechanisms.messages import WeightsReply
 from fedrank.ranking.mechanisms.secure_sum import DEFAULT_CLIP
-from fedrank.ranking.mechanisms.weights import ClearWeights
+from fedrank.ranking.mechanisms.weights import ClearWeights, WeightsReply
 
 
 @dataclass(frozen=True)

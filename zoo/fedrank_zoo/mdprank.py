@@ -27,11 +27,9 @@ from fedrank.core.lazy import jax, jnp
 from fedrank.ranking.central import Central
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import PaddedQueries
-from fedrank.ranking.learners.draws import document_bits
-from fedrank.ranking.learners.pdgd import Learned, PdgdDraws, sample_ranking
+from fedrank.ranking.learners import Learned, PdgdDraws, document_bits, sample_ranking
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.reference import simulate_clicks
-from fedrank.ranking.sessions.results import SessionResults
+from fedrank.ranking.sessions.reference import SessionResults, simulate_clicks
 
 
 def policy_gradient_steps(
@@ -46,7 +44,7 @@ def policy_gradient_steps(
     rng_bits: PdgdDraws,
     discount: float = 1.0,
 ) -> Learned:
-    """K interactions of one party, one after another; arguments as :func:`fedrank.ranking.learners.pdgd.pdgd_steps`.
+    """K interactions of one party, one after another; arguments as :func:`fedrank.ranking.learners.pdgd_steps`.
 
     ``discount`` is γ, in [0, 1].
     """

@@ -48,13 +48,11 @@ from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.foltr_pdgd import Draws, FoltrPDGD, LearnLocally
 from fedrank.ranking.foltr_pdgd import ServerState as MeanState
-from fedrank.ranking.learners.draws import document_bits
-from fedrank.ranking.learners.pdgd import pdgd_gradient, sample_ranking
-from fedrank.ranking.mechanisms.messages import WeightsReply
+from fedrank.ranking.learners import document_bits, pdgd_gradient, sample_ranking
+from fedrank.ranking.mechanisms.weights import WeightsReply
 from fedrank.ranking.protocol import Parts
 from fedrank.ranking.sessions.devices import Device, PerDevice, draw_queries, record_experience
-from fedrank.ranking.sessions.reference import simulate_clicks
-from fedrank.ranking.sessions.results import SessionResults
+from fedrank.ranking.sessions.reference import SessionResults, simulate_clicks
 from fedrank_zoo.async_pdgd import arrival_order
 
 

@@ -50,9 +50,8 @@ from fedrank.texts.silo_sketch.setup.rows import ForeignDocuments
 from fedrank.texts.silo_sketch.setup.settings import HostExchange, SetupState, sealed_size, with_fields
 from fedrank.texts.sketch import Cells as DocumentCells
 from fedrank.texts.sketch import estimate, hash_terms
-from fedrank.texts.sketch.account import NOT_COVERED, TRAINING
 from fedrank.texts.sketch.key import ALL_SILOS
-from fedrank.texts.sketch.noise import SketchNoise
+from fedrank.texts.sketch.noise import NOT_COVERED, TRAINING, SketchNoise
 from fedrank_zoo.cs_f_ltr_icde_2021 import IcdeObfuscator
 from fedrank_zoo.decoys import Obfuscator
 

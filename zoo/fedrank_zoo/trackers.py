@@ -12,7 +12,7 @@ from typing import Any
 from typing_extensions import override
 
 from fedrank.core.frame import Frame
-from fedrank.core.optional import require
+from fedrank.core.lazy import require
 from fedrank.core.trees import flat
 from fedrank.engine.config import RunConfig
 from fedrank.engine.progress import Listener, Progress

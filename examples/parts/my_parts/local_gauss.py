@@ -9,8 +9,7 @@ from fedrank.core.lazy import jax
 from fedrank.core.privacy_report import DELTA, NOBODY, OF_A_RUN, AuditedBy, PrivacyReport, Promise, Unit
 from fedrank.privacy.audit import Audit
 from fedrank.privacy.calibration import gaussian_epsilon, gaussian_sigma, replacement_sensitivity
-from fedrank.ranking.mechanisms.messages import WeightsReply
-from fedrank.ranking.mechanisms.weights import ClearWeights
+from fedrank.ranking.mechanisms.weights import ClearWeights, WeightsReply
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from time import monotonic
 from typing import Any, SupportsIndex, TypeVar
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.privacy_report import LIFETIME_EPSILON, MOST_EPSILON, MOST_SEARCH_EPSILON
 from fedrank.core.trees import Json
 from fedrank.deploy.device.connection import LONGEST_WAIT, Attest, Backoff, HubClient, State, Synced, usable_token
 from fedrank.deploy.device.conversation import POLL, Conversation
@@ -33,7 +34,6 @@ from fedrank.deploy.device.memory import Memory, changes
 from fedrank.deploy.device.outbox import LedgerRow
 from fedrank.deploy.device.trial import Limits, Ranking, Words, base_of, keep_order, matrix_of, promise
 from fedrank.deploy.log.proof import Trust
-from fedrank.privacy.caps import LIFETIME_EPSILON, MOST_EPSILON, MOST_SEARCH_EPSILON
 from fedrank.privacy.randomised_response import os_words
 
 __all__ = ["Device", "LedgerRow", "Ranking", "State", "Synced"]
@@ -110,7 +110,7 @@ class Device:
             challenge and the kinds that it accepts. Returns the kind and the statement, which JSON can write.
         _words: Source of random words, for tests only; by default the operating system. Called with the shape ``(1,)``
             for the seed of a round, then, with randomised response, ``(2,)`` for each interaction, or with the
-            piecewise mechanism ``(1,)`` for each interleaved list and ``(3,)`` for the message.
+            one privatised number a message ``(1,)`` for each interleaved list and ``(3,)`` for the message.
 
     Raises:
         ConfigError: A setting that can never work. Nothing else is raised, here or later.

@@ -22,20 +22,22 @@ from fedrank.deploy.device.outbox import COUNTED, NOT_DUE, OVER, REFUSED, TOO_LA
 from fedrank.deploy.draws import Beacon
 from fedrank.deploy.http.client import ClientResponse, HttpClient, response_of
 from fedrank.deploy.log.proof import LARGEST
-from fedrank.deploy.oblivious.binary_http import (
+from fedrank.deploy.oblivious.encapsulation import (
     LONGEST_BATCH,
     OTHERS,
     REPORTS,
     REQUEST_LENGTH,
+    RESPONSE_OVERHEAD,
     STATEMENT_LENGTH,
     STATEMENTS,
     TOO_FEW,
     BinaryRequest,
     decode_response,
+    encapsulate,
     encode_request,
+    public_key_in,
     response_length,
 )
-from fedrank.deploy.oblivious.encapsulation import RESPONSE_OVERHEAD, encapsulate, public_key_in
 from fedrank.deploy.terms import Terms
 
 #: Longest wait after a refusal, in seconds.

@@ -14,7 +14,7 @@ from fedrank.core.trees import Json
 from fedrank.deploy.device.outbox import Outbox, exceeds
 from fedrank.deploy.device.trial import Limits, Round, Words, objection
 from fedrank.deploy.terms import Terms
-from fedrank.ranking.on_device.messages import Request
+from fedrank.ranking.on_device import Request
 
 _log = logging.getLogger("fedrank.device")
 #: In place of a seed: the device is not due in a round.

@@ -2,7 +2,7 @@
 
 The device's side of :mod:`fedrank.ranking.foltr_es`; section numbers are those of its paper. A trial goes through B
 interactions. They take turns, θ + σv first, θ − σv next, so that a user whose interests change in between changes both
-halves alike; or each list is made of both rankers' (:mod:`fedrank.ranking.on_device.interleave`). When an
+halves alike; or each list is made of both rankers' (:mod:`fedrank.ranking.on_device`). When an
 interaction is over, its clicks become a value of the metric, and from then on only these exist:
 
 *randomised response*   the value is replaced by a lie or not, at once, and added to the sum of its half. Whoever sees
@@ -13,7 +13,7 @@ interaction is over, its clicks become a value of the metric, and from then on o
                         show the true values as their differences. Such sums must stay in memory until they are
                         complete; then the noise is drawn, once, in the step that makes the message.
 
-*piecewise*             one number about the whole message is privatised, and nothing else is sent. The true sums stay
+*one number*            one number about the whole message is privatised, and nothing else is sent. The true sums stay
                         in memory until they are complete; then the number is drawn, once.
 """
 
@@ -36,10 +36,7 @@ from fedrank.privacy.accounts.randomised_response import REWARDS
 from fedrank.privacy.accounts.shuffle import any_shuffled_epsilon, shuffled_epsilon
 from fedrank.privacy.calibration import laplace_scale
 from fedrank.privacy.noise.discrete import discrete_laplace
-from fedrank.privacy.piecewise import WORDS
-from fedrank.ranking.on_device.interleave import credit_clicks, draft
-from fedrank.ranking.on_device.messages import Request
-from fedrank.ranking.on_device.scores import portable_scores
+from fedrank.ranking.on_device import Request, credit_clicks, draft, portable_scores
 
 if TYPE_CHECKING:  # a device, which runs this, has NumPy only
     from jaxtyping import Float32, Integer
@@ -327,13 +324,13 @@ def message_of(terms: Terms, trial: Trial, words: Words) -> bytes:
     Args:
         terms: Of the hub.
         trial: A trial with all its interactions.
-        words: Asked for three words with the piecewise mechanism; otherwise for none.
+        words: Asked for those of a message with one number; otherwise for none.
     """
     noise = None
     if terms.mechanism == "laplace":
         noise = discrete_laplace(_scale(terms), 2)
-    elif terms.piecewise is not None:
-        noise = words((WORDS,))
+    elif terms.number_mechanism is not None:
+        noise = words((terms.number_mechanism.words,))
     sums = np.asarray(trial.sums, np.int64)
     if trial.check:
         assert terms.check is not None  # a trial is a check where the terms have checks
@@ -389,15 +386,15 @@ def promise(terms: Terms, relayed: bool = False) -> PrivacyReport:
         how = (
             f"noise of scale {_scale(terms):.4g} is added to each of the two sums of rewards (Laplace noise)"
             if terms.mechanism == "laplace"
-            else f"the difference between two rankers becomes one of {terms.piecewise.reports} numbers, drawn so that "
-            "each is nearly as likely whatever the user did (piecewise mechanism)"
-            if terms.piecewise is not None
+            else f"the difference between two rankers becomes one of {terms.number_mechanism.reports} numbers, "
+            f"{terms.number_mechanism.says}"
+            if terms.number_mechanism is not None
             else f"a reward is replaced, with probability {1 - terms.p:.3g}, by another of its {terms.metric.n:,} "
             "values (randomised response)"
         )
         summed = (
             f"has ε = {terms.epsilon_message:.4g}, however many of them change"
-            if terms.piecewise is not None
+            if terms.number_mechanism is not None
             else f"has ε = {terms.epsilon_message:.4g} if all of them change"
         )
         words = (
@@ -468,8 +465,8 @@ def credit(terms: Terms, relayed: bool) -> Promise | None:
     if not relayed or terms.batch < 2 or not 0 < terms.epsilon_message < math.inf:
         return None
     try:
-        if terms.piecewise is not None:
-            epsilon = shuffled_epsilon(terms.piecewise, terms.batch, DELTA)
+        if terms.number_mechanism is not None:
+            epsilon = shuffled_epsilon(terms.number_mechanism, terms.batch, DELTA)
         else:
             epsilon = any_shuffled_epsilon(terms.epsilon_message, terms.batch, DELTA)
     except ImportError:

@@ -121,8 +121,8 @@ class Estimates:
     def __init__(self, terms: Terms):
         assert terms.check is not None
         self._terms, self._layout = terms, terms.check
-        if terms.piecewise is not None:
-            self.largest = terms.piecewise.scale
+        if terms.number_mechanism is not None:
+            self.largest = terms.number_mechanism.scale
         else:
             most = np.array([float(terms.per_half * terms.metric.largest)])
             self.largest = float(self._difference(most, np.zeros(1))[0])
@@ -130,8 +130,8 @@ class Estimates:
     def of(self, messages: Sequence[bytes]) -> Float[np.ndarray, " checks"]:
         """The number that each message stands for: float64 [checks]."""
         found = self._layout.decode_all(b"".join(messages))
-        if self._terms.piecewise is not None:
-            return self._terms.piecewise.estimates[np.asarray(found.report)]
+        if self._terms.number_mechanism is not None:
+            return self._terms.number_mechanism.estimates[np.asarray(found.report)]
         return self._difference(np.asarray(found.plus, np.float64), np.asarray(found.minus, np.float64))
 
     def _difference(

@@ -2,8 +2,8 @@
 
 What nothing is said of is private and fits together: ε = 1 for all that a device ever sends, tokens that no report is
 linked by, draws of who reports, seeds and checks, and the rounds, searches and step size that
-:mod:`fedrank.ranking.schedule` chooses for the number of devices (:func:`fit_private`). :data:`TRIAL` has the defaults
-of a trial on one machine.
+:mod:`fedrank.ranking.mechanisms.piecewise` chooses for the number of devices (:func:`fit_private`). :data:`TRIAL` has
+the defaults of a trial on one machine.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json
-from fedrank.deploy.exclusions import refuse_excluded
-from fedrank.deploy.http.origins import check_origins
+from fedrank.deploy.http.app import check_origins
 from fedrank.deploy.hub.attestation import ATTESTORS
 from fedrank.deploy.log.submission import Witness
-from fedrank.deploy.terms import AGREED, Agreement, Terms
+from fedrank.deploy.terms import AGREED, Agreement, Terms, refuse_excluded
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import from_table, read_toml
 from fedrank.privacy.piecewise import best_clipped
-from fedrank.ranking.on_device.reply import clip_of
-from fedrank.ranking.schedule import choose_schedule
+from fedrank.ranking.mechanisms.piecewise import choose_schedule
+from fedrank.ranking.on_device import clip_of
 
 #: Value of the setting ``log`` of a hub without a log; an empty one stands for a key that is made with the hub.
 NO_LOG = "no"
 #: ε of a message where nothing is said, of which a device sends one in its life.
-PIECEWISE_EPSILON = 1.0
+MECHANISM_EPSILON = 1.0
 #: Most reports that may close a round: they are read at once when it is applied.
 MOST_REPORTS = 2_000_000
 #: Devices, searches a day of each one's user, and days of training where nothing is said.
@@ -64,7 +63,7 @@ def fit_private(
     devices: int = DEVICES,
     searches: float = SEARCHES,
     days: float = DAYS,
-    epsilon: float = PIECEWISE_EPSILON,
+    epsilon: float = MECHANISM_EPSILON,
     participations: int = 1,
     checks: float = CHECKS,
 ) -> Fitting:
@@ -166,7 +165,7 @@ class HubSettings(Agreement):
     epsilon: float | None = setting(
         None,
         "ε of one interaction with Laplace noise, of a whole message with piecewise; by default "
-        f"{PIECEWISE_EPSILON:g} with piecewise.",
+        f"{MECHANISM_EPSILON:g} with piecewise.",
     )
     p: float | None = setting(  # by default it follows from the mechanism
         None, f"Probability that an interaction's metric is sent as it is; by default {Terms.p:g}."
@@ -341,7 +340,7 @@ class HubSettings(Agreement):
         if self.mechanism is None:
             object.__setattr__(self, "mechanism", "piecewise" if self.p is None else "randomised-response")
         if self.mechanism == "piecewise" and self.epsilon is None:
-            object.__setattr__(self, "epsilon", PIECEWISE_EPSILON)
+            object.__setattr__(self, "epsilon", MECHANISM_EPSILON)
         if self.p is None:
             object.__setattr__(self, "p", Terms.p if self.mechanism == "randomised-response" else 1.0)
         if self.clip is None:
@@ -386,7 +385,7 @@ class HubSettings(Agreement):
             start: Weights that learning starts from; empty: those of the ranker's own start.
         """
         from fedrank.aggregation.server_steps import Adam
-        from fedrank.core import plugins
+        from fedrank.core import registry
         from fedrank.ranking.clicks.cascade import CascadeUser
         from fedrank.ranking.foltr_es import FoltrES
         from fedrank.ranking.foltr_es.presentations import AntitheticHalves, Interleaved
@@ -402,7 +401,7 @@ class HubSettings(Agreement):
             interactions=self.interactions,
             sigma=self.sigma,
             presentation=Interleaved() if terms.interleaved else AntitheticHalves(),
-            privacy=plugins.get("fedrank.mechanisms", terms.mechanism).of_terms(terms),
+            privacy=registry.get("fedrank.mechanisms", terms.mechanism).of_terms(terms),
             server=Adam(self.learning_rate),
             start=tuple(start),
         )

@@ -18,10 +18,10 @@ from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
 
+from fedrank.deploy.terms import ONE_NUMBER
 from fedrank.metrics.online import REWARDS
-from fedrank.report.claims import Comparison, Ends, Measured, Named, Sentence, Verdict, say
+from fedrank.report.claims import Comparison, Ends, Measured, Named, Number, Opening, Sentence, Verdict, head, say
 from fedrank.report.html import Html, h, join
-from fedrank.report.opening import Number, Opening, head
 from fedrank.report.statistics import Interval
 
 #: A no-break space.
@@ -482,7 +482,7 @@ def _opening(s: dict, applied: int, points: Sequence[Point]) -> Opening:
 
 def _shows_checks(s: dict) -> bool:
     """True if checks open the page: reports of one number each say nothing about the reward."""
-    return s.get("checks") is not None and s.get("mechanism") == "piecewise"
+    return s.get("checks") is not None and s.get("mechanism") in ONE_NUMBER
 
 
 def _of_checks(checks: dict) -> Comparison:
@@ -660,7 +660,7 @@ def _numbers(s: dict, applied: int, points: Sequence[Point]) -> tuple[Number, ..
 
 def _content(mechanism: str | None, private: bool) -> str:
     """Words on the numbers of a report, before the name of the reward."""
-    if mechanism == "piecewise":
+    if mechanism in ONE_NUMBER:
         return "one privatised number, the difference of two rankers in"
     return "two privatised sums of" if private else "two unprotected sums of"
 

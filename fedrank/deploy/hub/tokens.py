@@ -29,9 +29,12 @@ from fedrank.deploy.draws import Beacon
 from fedrank.deploy.hub.stages import OpenRound, Stage
 from fedrank.deploy.hub.store import Store, StoreError
 from fedrank.deploy.log.tree import REPORTS, beacon_entry, numbered_hash, offer_entry, reports_entry
-from fedrank.deploy.oblivious.blind_rsa import EXPONENT, PublicKey, Signer, Verifier
 from fedrank.deploy.oblivious.tokens import (
+    EXPONENT,
     MODULUS,
+    PublicKey,
+    Signer,
+    Verifier,
     blinded_in,
     content_of,
     decode_key,

@@ -36,8 +36,7 @@ from fedrank.core.errors import RunError
 from fedrank.core.native import map_trees
 from fedrank.core.trees import Json
 from fedrank.deploy.http.client import ClientResponse, PersistentClient
-from fedrank.deploy.platforms.folder import PlatformFolder
-from fedrank.deploy.platforms.terms import LARGEST_REQUEST, Terms
+from fedrank.deploy.platforms.folder import LARGEST_REQUEST, PlatformFolder, Terms
 from fedrank.slates.world.satisfaction import Scene
 
 #: Pause before a platform that did not answer is asked again, in seconds.

@@ -32,10 +32,9 @@ from jaxtyping import Bool, Int64, Num, UInt32
 from fedrank.core.errors import RunError, SecureSumError, WireError
 from fedrank.core.messages import Layout
 from fedrank.core.native import map_trees
-from fedrank.deploy.platforms.folder import KeyValueStore, pack_tree, unpack_tree
+from fedrank.deploy.platforms.folder import KeyValueStore, Terms, blank_message, pack_tree, unpack_tree
 from fedrank.deploy.platforms.planning_platform import Due, schedule, sum_steps, sum_terms
 from fedrank.deploy.platforms.rounds import AnyCoordinator, Peer, Silence
-from fedrank.deploy.platforms.terms import Terms, blank_message
 from fedrank.privacy.secure_sum.server import Server
 from fedrank.slates.sums import Improve, Release, Trial
 from fedrank.slates.sums.learner import STEPS

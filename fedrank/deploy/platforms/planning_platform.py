@@ -52,15 +52,17 @@ from jaxtyping import Float, Float32, Int, UInt32
 from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import RunError, SecureSumError
 from fedrank.core.trees import Json
-from fedrank.deploy.platforms.folder import KeyValueStore, pack_tree, unpack_tree
-from fedrank.deploy.platforms.terms import (
+from fedrank.deploy.platforms.folder import (
     MOST_CALLS,
+    KeyValueStore,
     NotYetError,
     RefusedError,
     Terms,
     decode_as,
     decode_request,
+    pack_tree,
     respond,
+    unpack_tree,
 )
 from fedrank.privacy.secure_sum.messages import Step, message_sizes
 from fedrank.privacy.secure_sum.messages import Terms as SumTerms
@@ -519,7 +521,7 @@ class PlanningPlatform:
             calls: Each as of :meth:`call`. Not to be sent again: of a session that goes on, they would count again.
 
         Raises:
-            RefusedError: They are more than :data:`~fedrank.deploy.platforms.terms.MOST_CALLS`; none was done.
+            RefusedError: They are more than :data:`~fedrank.deploy.platforms.folder.MOST_CALLS`; none was done.
         """
         if len(calls) > MOST_CALLS:
             raise RefusedError("malformed", expected=f"up to {MOST_CALLS:,} calls")

@@ -17,8 +17,7 @@ from typing import Any
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
 from fedrank.deploy.http.client import ClientResponse, PersistentClient
-from fedrank.deploy.platforms.folder import KeyValueStore
-from fedrank.deploy.platforms.terms import EXCHANGE_PATH, SUM_PATH, Terms
+from fedrank.deploy.platforms.folder import EXCHANGE_PATH, SUM_PATH, KeyValueStore, Terms
 
 _log = logging.getLogger("fedrank.coordinator")
 

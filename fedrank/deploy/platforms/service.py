@@ -55,18 +55,19 @@ from fedrank.deploy.http.client import PersistentClient
 from fedrank.deploy.http.guard import Guard, Secret, bearer, number_of
 from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response, refusal
 from fedrank.deploy.http.server import Servers
-from fedrank.deploy.platforms.folder import CLIENTS, PlatformFolder
-from fedrank.deploy.platforms.planning_coordinator import PlanningCoordinator, StepDone
-from fedrank.deploy.platforms.planning_platform import CALLS, SILENCE, PlanningPlatform
-from fedrank.deploy.platforms.rounds import PLATFORM_PATIENCE, Peer
-from fedrank.deploy.platforms.terms import (
+from fedrank.deploy.platforms.folder import (
+    CLIENTS,
     EXCHANGE_PATH,
     LARGEST_REQUEST,
     SUM_PATH,
     NotYetError,
+    PlatformFolder,
     RefusedError,
     Terms,
 )
+from fedrank.deploy.platforms.planning_coordinator import PlanningCoordinator, StepDone
+from fedrank.deploy.platforms.planning_platform import CALLS, SILENCE, PlanningPlatform
+from fedrank.deploy.platforms.rounds import PLATFORM_PATIENCE, Peer
 from fedrank.engine.checkpoint import write_atomically
 
 T = TypeVar("T")

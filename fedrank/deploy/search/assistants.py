@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fedrank.core.errors import ConfigError, FedrankError, RunError
-from fedrank.core.optional import require
+from fedrank.core.lazy import require
 from fedrank.deploy.search.federation import Federation, Hit
 
 #: Hits that a server keeps for opening.

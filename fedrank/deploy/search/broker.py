@@ -22,7 +22,7 @@ import time
 from typing import Any
 
 from fedrank.core.errors import ConfigError, FedrankError
-from fedrank.core.optional import OptionalModule
+from fedrank.core.lazy import OptionalModule
 from fedrank.core.trees import Json
 from fedrank.deploy.http.app import HttpApp, RequestCounts
 from fedrank.deploy.http.client import HttpClient

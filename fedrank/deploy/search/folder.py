@@ -35,7 +35,7 @@ from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from fedrank.core import plugins
+from fedrank.core import registry
 from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.deploy.database import VersionError, create_private, open_database
 from fedrank.deploy.folder import ServedFolder
@@ -409,7 +409,7 @@ class OwnerFolder(ServedFolder):
         settings = self.settings()
         if not settings.engine:
             return TantivyEngine(self.index, encoder, self.analyser())
-        known, scheme = plugins.names("fedrank.search_engines"), urlsplit(settings.engine).scheme
+        known, scheme = registry.names("fedrank.search_engines"), urlsplit(settings.engine).scheme
         if scheme not in known:
             raise ConfigError(
                 "engine must be empty or the address of an existing index, such as https://HOST:9200/INDEX, and begin "
@@ -418,7 +418,7 @@ class OwnerFolder(ServedFolder):
         file = self.path / "engine.authorization"
         authorization = file.read_text().strip() if file.exists() else ""
         place = Place(settings.engine, Columns.of(settings.columns), settings.table, authorization, self.analyser())
-        return plugins.get("fedrank.search_engines", scheme)(place)
+        return registry.get("fedrank.search_engines", scheme)(place)
 
     def owner(self, engine: Any, askers: Askers, encoder: Encoder | None = None) -> Owner:
         """The owner over an index."""

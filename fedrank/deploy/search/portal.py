@@ -2,7 +2,7 @@
 
 ``POST /v1/search`` takes ``{"query": …, "k": …}`` and gives hits, ``POST /v1/fetch`` takes the name of an answer and
 the number of a hit in it. The page at ``/`` uses both. It is for one company's network: whoever reaches it asks in the
-asker's name. Web pages of other sites do not (:mod:`fedrank.deploy.http.origins`).
+asker's name. Web pages of other sites do not (:mod:`fedrank.deploy.http.app`).
 
 With a company's key the portal signs who asks, as the proxy in front of it says in two headers, so that each person
 finds what they may read. Groups whose names cannot be those of readers are left out, and all after the 64th. The proxy
@@ -24,9 +24,8 @@ from typing import Any, TypeVar
 
 from fedrank.core.errors import ConfigError, FedrankError, RunError
 from fedrank.core.trees import Json
-from fedrank.deploy.http.app import HttpApp, RequestCounts
+from fedrank.deploy.http.app import Hosts, HttpApp, RequestCounts
 from fedrank.deploy.http.guard import Guard
-from fedrank.deploy.http.origins import Hosts
 from fedrank.deploy.http.routes import NO_SNIFF, NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response
 from fedrank.deploy.search.federation import Answer, Federation
 from fedrank.texts.served.rights import MOST_GROUPS, is_name, sign_person
@@ -55,7 +54,7 @@ class PortalApp(HttpApp):
 
     Args:
         federation: The asker's side of the federation.
-        names: Names by which browsers may call it; see :class:`~fedrank.deploy.http.origins.Hosts`.
+        names: Names by which browsers may call it; see :class:`~fedrank.deploy.http.app.Hosts`.
         key: The company's private key, with which it signs who asks; empty: all ask in the asker's name.
         headers: Names of the headers with the person, and with groups (commas between).
 

@@ -12,13 +12,8 @@ where D is 1 with probability e^ε₀/(e^ε₀ + 1), C of the n − 1 others say
 data, and A of these, each with probability ½, say what the device would have said. C is binomial. For any mechanism
 each of the others does so with probability e^−ε₀ (Lemma 3.4 of the paper).
 
-For the piecewise mechanism more is known than ε₀. Two truths differ in the probability of the reports in one window
-only, a of them each way, a = min(w, K − w) at most; all other reports are as likely under both. So the device says
-anything telling with probability a (h + l) only, where h and l are the probabilities of a report inside and outside a
-window; and each of the others, whatever its truth, says each report with probability l at least, hence C has the
-probability 2 a l. With one bit these are 1 and 2/(e^ε₀ + 1). (The bound that *Stronger privacy amplification by
-shuffling*, SODA 2023, printed for all mechanisms with the latter probability does not hold for all, as its authors
-say; it holds for these.)
+Of some mechanisms more is known than ε₀ (:class:`Telling`): reports that are likelier for one truth or the other have a
+probability below 1 together, and the device says anything telling with that probability only.
 
 δ at ε is then a sum over C of binomial tails: P is more than e^ε times Q from some first count on. It is summed as it
 is, but for a part of C of probability 1e-18, which is added to δ.
@@ -26,18 +21,35 @@ is, but for a part of C of probability 1e-18, which is added to δ.
 
 from __future__ import annotations
 
-import functools
 import math
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from fedrank.core.errors import ConfigError
-from fedrank.privacy.piecewise import LARGEST_EPSILON, SMALLEST_EPSILON, Piecewise, best
 
 #: Part of the distribution of C that is counted as lost instead of summed.
 _CUT = 1e-18
 #: Halvings of an interval in which an ε lies: to 2⁻⁴⁰ of its length.
 _HALVINGS = 40
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """A mechanism of which more is known than its ε."""
+
+    @property
+    def epsilon(self) -> float:
+        """ε₀ of one report, in nats."""
+        ...
+
+    @property
+    def chances(self) -> tuple[float, float]:
+        """Probabilities of a report that is likelier for one of two truths, given this one and given the other.
+
+        Each of the other devices, whatever its truth, says such a report with twice the second at least.
+        """
+        ...
 
 
 def clones_delta(epsilon: float, epsilon0: float, clone: float, reports: int) -> float:
@@ -83,23 +95,20 @@ def clones_epsilon(delta: float, epsilon0: float, clone: float, reports: int) ->
     return high
 
 
-def shuffled_epsilon(mechanism: Piecewise, reports: int, delta: float) -> float:
-    """ε at δ of one report of the piecewise mechanism among those of a round, seen through an anonymous channel.
+def shuffled_epsilon(mechanism: Telling, reports: int, delta: float) -> float:
+    """ε at δ of one report among those of a round, seen through an anonymous channel.
 
     Args:
         mechanism: What makes a report.
         reports: n, reports of a round, at least 1.
         delta: δ in (0, 1).
-
-    >>> round(shuffled_epsilon(Piecewise(4.0), 20_000, 1e-8), 2)
-    0.35
     """
-    likely, unlikely = _chances(mechanism)
+    likely, unlikely = mechanism.chances
     telling = likely + unlikely
     return 0.0 if delta >= telling else clones_epsilon(delta / telling, mechanism.epsilon, 2 * unlikely, reports)
 
 
-def shuffled_delta(mechanism: Piecewise, reports: int, epsilon: float) -> float:
+def shuffled_delta(mechanism: Telling, reports: int, epsilon: float) -> float:
     """δ at ε, the inverse of :func:`shuffled_epsilon`.
 
     Args:
@@ -107,14 +116,8 @@ def shuffled_delta(mechanism: Piecewise, reports: int, epsilon: float) -> float:
         reports: n, reports of a round, at least 1.
         epsilon: ε ≥ 0, in nats.
     """
-    likely, unlikely = _chances(mechanism)
+    likely, unlikely = mechanism.chances
     return (likely + unlikely) * clones_delta(epsilon, mechanism.epsilon, 2 * unlikely, reports)
-
-
-def _chances(mechanism: Piecewise) -> tuple[float, float]:
-    """Probabilities of a report that is likelier for one of two truths, given this one and given the other."""
-    apart, inside = min(mechanism.inside, mechanism.outside), mechanism.threshold / 2**32
-    return apart * inside / mechanism.inside, apart * (1 - inside) / mechanism.outside
 
 
 def any_shuffled_epsilon(epsilon0: float, reports: int, delta: float) -> float:
@@ -124,33 +127,3 @@ def any_shuffled_epsilon(epsilon0: float, reports: int, delta: float) -> float:
     0.51
     """
     return clones_epsilon(delta, epsilon0, math.exp(-epsilon0), reports)
-
-
-@functools.lru_cache(maxsize=256)
-def local_epsilon(epsilon: float, reports: int, delta: float, at_ends: float = 0.0) -> float:
-    """The largest ε₀ of a report whose ε at δ, seen through an anonymous channel, is at most ``epsilon``.
-
-    At each ε₀ it is that of the best mechanism of its family (:func:`fedrank.privacy.piecewise.best`).
-
-    Args:
-        epsilon: ε > 0 at δ that is wanted, in nats.
-        reports: n, reports of a round, at least 1.
-        delta: δ in (0, 1).
-        at_ends: As of :func:`~fedrank.privacy.piecewise.best`.
-
-    Raises:
-        ConfigError: ε is out of the mechanism's range.
-    """
-    if not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
-        raise ConfigError(f"epsilon must be in {SMALLEST_EPSILON:g}..{LARGEST_EPSILON:g}, got {epsilon:g}.")
-    # The window that is best changes with ε₀, and the ε of a report among others with it: not quite in order. The
-    # answer holds by itself, whatever others might.
-    low, high = epsilon, LARGEST_EPSILON
-    if shuffled_delta(best(high, at_ends), reports, epsilon) <= delta:
-        return high
-    for _ in range(20):
-        middle = (low + high) / 2
-        low, high = (
-            (middle, high) if shuffled_delta(best(middle, at_ends), reports, epsilon) <= delta else (low, middle)
-        )
-    return low

@@ -12,6 +12,8 @@ unmasking   :class:`UnmaskRequest`   :class:`UnmaskReply`
 Every message names its session, sixteen random bytes that the server draws for one sum, so that nothing of one round
 can be used in another. A party's neighbours stand in the order of their numbers. Message kinds are 16 to 23, so that a
 protocol's own messages can have the numbers below.
+
+Ledgers of a round have all of them but the masked vector itself as extra messages.
 """
 
 from __future__ import annotations
@@ -178,3 +180,29 @@ def message_sizes(length: int, neighbours: int) -> tuple[Step, ...]:
         Step("vectors", Layout(Delivery, **k), Layout(MaskedVector, **d)),
         Step("unmasking", Layout(UnmaskRequest, **k), Layout(UnmaskReply, **k)),
     )
+
+
+#: Parties that each party of a secure sum masks with, at most: all of a small cohort, a sparse graph of a large one.
+NEIGHBOURS = 20
+
+
+def extra_messages(parameters: int, parties: int, neighbours: int = NEIGHBOURS) -> tuple[tuple[str, str, Layout], ...]:
+    """The additional messages of a secure sum: keys, sealed shares, and what the server needs to remove the masks.
+
+    Args:
+        parameters: Number of weights.
+        parties: Parties of the round; one by itself has no other to sum with.
+        neighbours: Parties that each masks with, at most.
+
+    Returns:
+        Name of the step, sender and layout.
+    """
+    if parties < 2:
+        return ()
+    keys, shares, vectors, unmasking = message_sizes(parameters, min(parties - 1, neighbours))
+    out: list[tuple[str, str, Layout]] = []
+    for step in (keys, shares, unmasking):
+        name = f"secure sum: {step.name}"
+        out += [(name, "server", step.request), (name, "parties", step.reply)]
+    # The masked vector itself is the reply.
+    return (*out, (f"secure sum: {vectors.name}", "server", vectors.request))

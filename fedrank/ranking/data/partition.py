@@ -22,8 +22,7 @@ import numpy as np
 from jaxtyping import Float, Int32
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.lazy import dataclass_of_arrays, jax
-from fedrank.core.optional import require
+from fedrank.core.lazy import dataclass_of_arrays, jax, require
 from fedrank.ranking.data.queries import QuerySet, concatenate
 
 

@@ -60,17 +60,20 @@ from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.foltr_es.presentations import AntitheticHalves, Automatic, Interleaved, Presentation
 from fedrank.ranking.mechanisms import RewardMechanism
-from fedrank.ranking.mechanisms.piecewise import PiecewiseNumber
+from fedrank.ranking.mechanisms.piecewise import ROUNDS, PiecewiseNumber, choose_schedule
 from fedrank.ranking.mechanisms.randomised_response import RandomisedResponse
-from fedrank.ranking.on_device.messages import NoisyReply, PlainReply, PrivateReply, Reply, Request
-from fedrank.ranking.on_device.reply import ClicksToReply
+from fedrank.ranking.on_device import ClicksToReply, NoisyReply, PlainReply, PrivateReply, Reply, Request
 from fedrank.ranking.protocol import Parts, PrivacyMode, RankingProtocol
-from fedrank.ranking.schedule import ROUNDS, choose_schedule
-from fedrank.ranking.sessions.cohort import drawn_queries as queries_of_cohort
-from fedrank.ranking.sessions.cohort import private_sums, record_cohort_experience
-from fedrank.ranking.sessions.devices import Device, PerDevice, record_experience
+from fedrank.ranking.sessions.devices import (
+    Device,
+    PerDevice,
+    check_ties,
+    private_sums,
+    record_cohort_experience,
+    record_experience,
+)
+from fedrank.ranking.sessions.devices import drawn_queries as queries_of_cohort
 from fedrank.ranking.sessions.kernel import HostSessions, perturbations_at_hand
-from fedrank.ranking.sessions.sessions import check_ties
 
 
 class Draws(NamedTuple):
@@ -382,7 +385,7 @@ class TryPerturbation(Exchange, request=Request):
             active: bool [halves, per_half]: which interactions took place, the others add nothing; None: all.
 
         Returns:
-            The reply; see :class:`~fedrank.ranking.on_device.reply.ClicksToReply`, which a device calls as well.
+            The reply; see :class:`~fedrank.ranking.on_device.ClicksToReply`, which a device calls as well.
         """
         to_reply = self.settings.clicks_to_reply
         # Two words an interaction are drawn, of which one number a message needs three.

@@ -17,10 +17,9 @@ from typing_extensions import override
 from fedrank.core.arrays import AnyArray
 from fedrank.core.lazy import jnp
 from fedrank.core.protocol import Party
-from fedrank.ranking.sessions.devices import Device, draw_queries
+from fedrank.ranking.sessions.devices import Device, check_ties, draw_queries, run_interleaved, run_sessions
 from fedrank.ranking.sessions.kernel import HostSessions, host_interleaved
-from fedrank.ranking.sessions.results import SessionResults
-from fedrank.ranking.sessions.sessions import check_ties, run_interleaved, run_sessions
+from fedrank.ranking.sessions.reference import SessionResults
 
 
 class Presentation(abc.ABC):
@@ -117,7 +116,7 @@ class AntitheticHalves(Presentation):
 
 @dataclass(frozen=True)
 class Interleaved(Presentation):
-    """Each list is made by both rankers (:mod:`fedrank.ranking.on_device.interleave`).
+    """Each list is made by both rankers (:mod:`fedrank.ranking.on_device`).
 
     Each ranker is credited with the clicks on its documents, so that the difference is one of rankers and not of the
     queries that each happened to be asked. A click is told twice.

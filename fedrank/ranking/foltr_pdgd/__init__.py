@@ -50,17 +50,20 @@ from fedrank.core.protocol import Exchange, Party
 from fedrank.privacy.noise.parties import PartyNoise
 from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.data.queries import FeatureBlocks
-from fedrank.ranking.learners.pdgd import Learned, PdgdDraws, pdgd_steps
-from fedrank.ranking.learners.pdgd_kernel import host_steps
+from fedrank.ranking.learners import Learned, PdgdDraws, host_steps, pdgd_steps
 from fedrank.ranking.mechanisms import VectorMechanism
-from fedrank.ranking.mechanisms.messages import ServerNoise, SumReply, WeightsReply
-from fedrank.ranking.mechanisms.weights import ClearWeights
-from fedrank.ranking.on_device.messages import Request
+from fedrank.ranking.mechanisms.weights import ClearWeights, ServerNoise, SumReply, WeightsReply
+from fedrank.ranking.on_device import Request
 from fedrank.ranking.protocol import Parts, PrivacyMode, RankingProtocol
-from fedrank.ranking.sessions.cohort import drawn_queries as queries_of_cohort
-from fedrank.ranking.sessions.cohort import record_cohort_experience
-from fedrank.ranking.sessions.devices import Device, PerDevice, draw_queries, record_experience
-from fedrank.ranking.sessions.results import SessionResults
+from fedrank.ranking.sessions.devices import (
+    Device,
+    PerDevice,
+    draw_queries,
+    record_cohort_experience,
+    record_experience,
+)
+from fedrank.ranking.sessions.devices import drawn_queries as queries_of_cohort
+from fedrank.ranking.sessions.reference import SessionResults
 
 #: Standard deviation of a network's weights at the start: with all of them zero its gradient is zero, for ever.
 INITIAL = 0.1

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.optional import OptionalModule
+from fedrank.core.lazy import OptionalModule
 from fedrank.ranking.clicks.browsing import attraction
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.logs.read import ClickLog

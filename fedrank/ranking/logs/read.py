@@ -32,7 +32,7 @@ from jaxtyping import Bool, Float32, Float64, Int, UInt8, UInt32, UInt64
 
 from fedrank.core.compiled import njit
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError
-from fedrank.core.optional import OptionalModule
+from fedrank.core.lazy import OptionalModule
 from fedrank.ranking.clicks.fit import Sessions
 from fedrank.ranking.logs.columns import DEEPEST, LogFormat
 

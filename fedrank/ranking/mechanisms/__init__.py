@@ -36,7 +36,7 @@ from fedrank.privacy.audit import Audit
 from fedrank.privacy.noise.parties import PartyNoise
 from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.config import Bounds as Bounds
-from fedrank.ranking.on_device.reply import ClicksToReply
+from fedrank.ranking.on_device import ClicksToReply
 
 
 @dataclass(frozen=True)

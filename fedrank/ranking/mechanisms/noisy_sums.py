@@ -16,9 +16,9 @@ from fedrank.core.fields import bound, setting
 from fedrank.core.privacy_report import DELTA, Unit
 from fedrank.metrics.online import REWARDS
 from fedrank.privacy.audit import Audit
-from fedrank.privacy.noisy_sums import NoisyValues
+from fedrank.privacy.noisy_values import NoisyValues
 from fedrank.ranking.mechanisms import ONE_CLICK, RewardMechanism, click_once
-from fedrank.ranking.on_device.reply import ClicksToReply
+from fedrank.ranking.on_device import ClicksToReply
 
 #: Laplace noise exceeds this many scales with a probability of e⁻⁴⁰, Gaussian noise with a much smaller one.
 _TAIL = 40

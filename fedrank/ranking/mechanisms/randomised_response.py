@@ -19,7 +19,7 @@ from fedrank.privacy.accounts.randomised_response import account
 from fedrank.privacy.audit import Audit
 from fedrank.privacy.randomised_response import epsilon, probability
 from fedrank.ranking.mechanisms import ONE_CLICK, RewardMechanism, click_once
-from fedrank.ranking.on_device.reply import ClicksToReply
+from fedrank.ranking.on_device import ClicksToReply
 
 #: p where neither p nor ε is given: the paper's choice for its main results (Section 6.3).
 DEFAULT_P = 0.9

@@ -27,16 +27,15 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
 from fedrank.core.lazy import jnp
 from fedrank.core.privacy_report import BASIC, DELTA, AuditedBy, PrivacyReport, Unit
-from fedrank.privacy.accounts.sums import sum_account
+from fedrank.privacy.accounts.vectors import sum_account
 from fedrank.privacy.audit import Audit
 from fedrank.privacy.calibration import laplace_scale, replacement_sensitivity, shared_gaussian_sigma
 from fedrank.privacy.noise.discrete import discrete_gaussian, enough_parties, laplace_shares
 from fedrank.privacy.noise.simulated import LARGEST_SCALE, simulated_discrete_gaussian, simulated_laplace_shares
 from fedrank.privacy.quantise import GridTooFineError, check_sum, clip_to_norm, dequantise, quantise
-from fedrank.privacy.secure_sum.extra_messages import extra_messages
+from fedrank.privacy.secure_sum.messages import extra_messages
 from fedrank.ranking.mechanisms import Bounds, VectorMechanism
-from fedrank.ranking.mechanisms.messages import SumReply
-from fedrank.ranking.mechanisms.weights import CHANGE_CLIP, check_bounds_of_user, check_clip
+from fedrank.ranking.mechanisms.weights import CHANGE_CLIP, SumReply, check_bounds_of_user, check_clip
 
 #: How weights become steps. Towards zero they would shrink a little every round.
 ROUNDING = "nearest"

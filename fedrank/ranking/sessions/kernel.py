@@ -34,7 +34,7 @@ from fedrank.core.rng import normal_table
 from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables
 from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.results import InterleavedResults, SessionResults
+from fedrank.ranking.sessions.reference import InterleavedResults, SessionResults
 from fedrank.ranking.sessions.tiles import (
     ROWS,
     best_tiles,
@@ -491,7 +491,7 @@ def run_sessions(
     tie_bits: UInt32[AnyArray, "halves interactions"],
     random_ties: bool,
 ) -> SessionResults:
-    """Sessions; arguments as in :func:`fedrank.ranking.sessions.sessions.run_sessions`.
+    """Sessions; arguments as in :func:`fedrank.ranking.sessions.devices.run_sessions`.
 
     ``vmap`` over parties (and over runs) becomes one call of the kernel.
     """
@@ -514,7 +514,7 @@ def run_interleaved(
     toss: UInt32[AnyArray, "interactions"],
     random_ties: bool,
 ) -> InterleavedResults:
-    """Lists made of two rankers' lists; arguments as in :func:`fedrank.ranking.sessions.sessions.run_interleaved`."""
+    """Lists made of two rankers' lists; arguments as in :func:`fedrank.ranking.sessions.devices.run_interleaved`."""
     bits = (queries, click_bits, tie_bits, toss)
     *shown, credited = _call(
         _interleave, ranker, users, user_index, data, center, seed, np.float32(step), random_ties, *bits

@@ -1,10 +1,14 @@
 """Sessions in JAX: the definition, and the path for accelerators.
 
 Works on :class:`~fedrank.ranking.data.queries.PaddedQueries`. The CPU kernel (:mod:`fedrank.ranking.sessions.kernel`)
-must give the same clicks from the same draws; :mod:`fedrank.ranking.sessions.sessions` chooses between the two.
+must give the same clicks from the same draws; :mod:`fedrank.ranking.sessions.devices` chooses between the two.
+
+Results of a session are the clicks of a user on lists, and the quality of the lists.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt32
@@ -15,9 +19,34 @@ from fedrank.core.lazy import jax, jnp
 from fedrank.core.rng import perturbation_jax
 from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables, pattern_from
 from fedrank.ranking.data.queries import PaddedQueries
-from fedrank.ranking.on_device.interleave import BOTH, MINUS, PLUS
+from fedrank.ranking.on_device import BOTH, MINUS, PLUS
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.results import InterleavedResults, SessionResults
+
+
+class SessionResults(NamedTuple):
+    """Clicks of a user on lists of results, and the quality of the lists.
+
+    Attributes:
+        patterns: int32 [...]: bit i is set when the document at rank i + 1 was clicked.
+        ndcg: float32 [...]: nDCG of the list that was shown, down to the last rank shown; 0 for a query without a
+            relevant document. From the labels, which only a simulation has.
+    """
+
+    patterns: Int[AnyArray, "*interactions"]
+    ndcg: Float[AnyArray, "*interactions"]
+
+
+class InterleavedResults(NamedTuple):
+    """Clicks of a user on lists that two rankers made together, and the clicks credited to each ranker.
+
+    Attributes:
+        shown: The clicks on the lists, and how good these were.
+        credited: int32 [2, ...]: the clicks on documents of each ranker and on those of both, as
+            :attr:`SessionResults.patterns`.
+    """
+
+    shown: SessionResults
+    credited: Int[AnyArray, "2 *interactions"]
 
 
 def mix32(rng_bits: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
@@ -127,7 +156,7 @@ def run_sessions(
     tie_bits: UInt32[AnyArray, "halves interactions"],
     random_ties: bool,
 ) -> SessionResults:
-    """Sessions; arguments as in :func:`fedrank.ranking.sessions.sessions.run_sessions`."""
+    """Sessions; arguments as in :func:`fedrank.ranking.sessions.devices.run_sessions`."""
     noise = perturbation_jax(jnp.asarray(seed), ranker.size)
     weights = center[None] + jnp.asarray(steps, jnp.float32)[:, None] * noise[None]
     features, labels, where = data.features[queries], data.labels[queries], data.where[queries]
@@ -139,7 +168,7 @@ def run_sessions(
 def draft_lists(
     first: Int[Array, "ranks"], second: Int[Array, "ranks"], documents: int, toss: UInt32[AnyArray, ""]
 ) -> tuple[Int[Array, "ranks"], Int[Array, "ranks"]]:
-    """One list of two by team drafting; :func:`fedrank.ranking.on_device.interleave.draft` in JAX.
+    """One list of two by team drafting; :func:`fedrank.ranking.on_device.draft` in JAX.
 
     Args:
         first: int32 [k], the documents at a ranker's first ranks, best first, padding last.
@@ -181,7 +210,7 @@ def run_interleaved(
     toss: UInt32[AnyArray, "interactions"],
     random_ties: bool,
 ) -> InterleavedResults:
-    """Lists made of two rankers' lists; arguments as in :func:`fedrank.ranking.sessions.sessions.run_interleaved`."""
+    """Lists made of two rankers' lists; arguments as in :func:`fedrank.ranking.sessions.devices.run_interleaved`."""
     noise = perturbation_jax(jnp.asarray(seed), ranker.size)
     weights = center[None] + jnp.asarray((step, -step), jnp.float32)[:, None] * noise[None]
     features, labels, where = data.features[queries], data.labels[queries], data.where[queries]

@@ -124,7 +124,7 @@ def record_auc(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
         epsilon: ε of a record, in nats.
         delta: δ.
     """
-    from fedrank.metrics.auc import host_auc
+    from fedrank.metrics.offline import host_auc
     from fedrank.silos.data.splits import Rows
     from fedrank.silos.records.private_sgd import NoisyJudgements, os_noise
 

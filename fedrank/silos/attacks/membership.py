@@ -25,7 +25,7 @@ from fedrank.core.streams import fold_words, run_words, split
 from fedrank.core.trees import Json
 from fedrank.report.claims import Measured, Named, Sentence, Share, say
 from fedrank.silos.attacks.settings import MODES, RecordAttack
-from fedrank.silos.glm.sums import moments_of
+from fedrank.silos.glm import moments_of
 from fedrank.silos.records.private_sgd import largest_attack
 from fedrank.silos.records.ranges import Ranges
 from fedrank.silos.records.releases import noise_of, perturb, release_sums

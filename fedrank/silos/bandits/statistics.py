@@ -21,15 +21,15 @@ from jaxtyping import Bool, Float, Int
 
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.metrics.returns import LEAST_SEEDS
-from fedrank.silos.bandits.arms import MOST_COMBINED
+from fedrank.silos.bandits.rules import MOST_COMBINED
 
 
 def shapley(values: Float[np.ndarray, "*games sets"]) -> Float[np.ndarray, "*games helpers"]:
     """Shapley values of helpers.
 
     Args:
-        values: The value of each of the 2^(k−1) combinations in the order of
-            :func:`fedrank.silos.bandits.arms.combination_table`: entry 0 is the target alone, bit i is the i-th helper.
+        values: The value of each of the 2^(k−1) combinations, in the order of ``combination_table`` in
+            :mod:`fedrank.silos.bandits.rules`: entry 0 is the target alone, bit i is the i-th helper.
 
     Returns:
         Shares of the k − 1 helpers in the units of the values. Their sum is the value of everyone minus that of the

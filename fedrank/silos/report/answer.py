@@ -8,18 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from fedrank import __version__
-from fedrank.core.citations import bibtex
 from fedrank.core.errors import RunError
+from fedrank.core.registry import bibtex
 from fedrank.core.trees import Json
-from fedrank.report.claims import Measured, Named, Sentence, Share, say
+from fedrank.report.claims import Measured, Named, Number, Opening, Sentence, Share, head, say
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.html import Html, bullets, document, h, section
-from fedrank.report.opening import Number, Opening, head
 from fedrank.report.statistics import p_is
 from fedrank.report.tables import Column, Table
 from fedrank.report.wording import in_words
 from fedrank.silos.sceptic.compare import RECOMMENDED, Answer, Row, compare_aucs
-from fedrank.silos.sceptic.verdicts import Verdict
+from fedrank.silos.sceptic.probes import Verdict
 from fedrank.silos.sceptic.ways import WAYS
 
 _DIGITS = 3

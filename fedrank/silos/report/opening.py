@@ -8,9 +8,20 @@ from typing import Any
 
 from fedrank.report import describe, sections, wording
 from fedrank.report.charts import Chart
-from fedrank.report.claims import Comparison, Effects, Measured, Named, Sentence, Share, Verdict, list_all, say
+from fedrank.report.claims import (
+    Comparison,
+    Effects,
+    Measured,
+    Named,
+    Number,
+    Opening,
+    Sentence,
+    Share,
+    Verdict,
+    list_all,
+    say,
+)
 from fedrank.report.figures import Level
-from fedrank.report.opening import Number, Opening
 from fedrank.report.run import Run
 from fedrank.report.statistics import Interval, mean_interval
 from fedrank.silos.report.figures import LOSS, baseline_values, measured_by

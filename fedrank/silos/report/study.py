@@ -11,10 +11,9 @@ import numpy as np
 from fedrank import __version__
 from fedrank.core.errors import RunError
 from fedrank.engine.checkpoint import write_atomically
-from fedrank.report.claims import Named
+from fedrank.report.claims import Named, Number, Opening, head
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.html import Html, bullets, document, h, section
-from fedrank.report.opening import Number, Opening, head
 from fedrank.report.statistics import p_value
 from fedrank.report.tables import Column, Table
 from fedrank.silos.studies.comparison import Comparison

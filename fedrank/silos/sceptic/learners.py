@@ -14,11 +14,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import expit
 
-from fedrank.core.optional import require
+from fedrank.core.lazy import require
 from fedrank.silos.data.looks import copies, group_rows
 from fedrank.silos.data.tables import SiloTable
-from fedrank.silos.glm.newton import Fit, Newton, Sums, ridge, sums
-from fedrank.silos.glm.sums import Moments, moments_of
+from fedrank.silos.glm import Fit, Moments, Newton, Sums, moments_of, ridge, sums
 from fedrank.silos.sceptic.auc import Estimate, auc, difference
 
 

@@ -17,8 +17,7 @@ from jaxtyping import Float
 
 from fedrank.core.errors import DataError
 from fedrank.silos.data.looks import copies
-from fedrank.silos.glm.newton import Sums, ridge
-from fedrank.silos.glm.sums import Moments, combine_moments, moments_of
+from fedrank.silos.glm import Moments, Sums, combine_moments, moments_of, ridge
 from fedrank.silos.sceptic.learners import Glm, Own, choose_penalty, design, fit_glm
 from fedrank.silos.sceptic.shrinkage import Quadratic
 

@@ -18,9 +18,8 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import expit
 
 from fedrank.core.errors import FedrankWarning
-from fedrank.core.optional import is_installed
-from fedrank.silos.glm.newton import ridge
-from fedrank.silos.glm.sums import Moments, moments_of
+from fedrank.core.lazy import is_installed
+from fedrank.silos.glm import Moments, moments_of, ridge
 from fedrank.silos.sceptic.learners import (
     PENALTIES,
     Glm,

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from scipy.special import betaln, digamma, expit, gammaln, logsumexp, polygamma
 
 from fedrank.core.errors import UnknownNameError
-from fedrank.silos.glm.newton import Sums
+from fedrank.silos.glm import Sums
 from fedrank.silos.studies.protocol import Rows
 
 #: Linear predictor above which exp would leave the range of floating point in sums.

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float
 from scipy.linalg import eigh, null_space
 from scipy.special import chdtri, expit
 
-from fedrank.silos.glm.newton import Fit, Sums
+from fedrank.silos.glm import Fit, Sums
 from fedrank.silos.studies.families import Family
 from fedrank.silos.studies.protocol import Answers, Ask, Rows
 

@@ -23,8 +23,7 @@ from fedrank.core.errors import FormatError, MissingDataError
 from fedrank.core.trees import Json
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.silos.studies.codebook import COORDINATOR, Codebook, from_text, to_text
-from fedrank.silos.studies.keys import Key, canonical, is_signed
-from fedrank.silos.studies.masks import WORDS
+from fedrank.silos.studies.keys import WORDS, Key, canonical, is_signed
 from fedrank.silos.studies.protocol import Ask
 
 _ROUND, _ANSWER, _VERSION = "fedrank-study-round", "fedrank-study-answer", 1

@@ -42,8 +42,7 @@ from fedrank.core.errors import ConfigError, DataError, FedrankError, FormatErro
 from fedrank.engine.checkpoint import lock_folder, write_atomically
 from fedrank.silos.studies.codebook import Codebook, Question
 from fedrank.silos.studies.formula import Design
-from fedrank.silos.studies.keys import KEY, Key, read_key
-from fedrank.silos.studies.masks import add_masks, context_of
+from fedrank.silos.studies.keys import KEY, Key, add_masks, context_of, read_key
 from fedrank.silos.studies.messages import Answer, Reply, Round
 from fedrank.silos.studies.protocol import Ask, Rows
 from fedrank.silos.studies.questions import TIME, Prepared, prepare

@@ -15,10 +15,10 @@ from scipy.sparse import csr_matrix
 from scipy.special import gammaln
 
 from fedrank.core.errors import ConfigError, DataError
-from fedrank.silos.glm.newton import Fit, Sums, maximise
+from fedrank.silos.glm import Fit, Sums, maximise
 from fedrank.silos.studies import firth
-from fedrank.silos.studies.estimates import Estimates, chi2_tail
 from fedrank.silos.studies.families import Family, Linear, Logistic, Moments, NegativeBinomial, Poisson
+from fedrank.silos.studies.meta import Estimates, chi2_tail
 from fedrank.silos.studies.protocol import Analysis, Answers, Ask, Rows, run
 
 #: Rows that are added up at once: a part of this size stays in a processor's cache.

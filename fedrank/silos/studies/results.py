@@ -21,9 +21,8 @@ from fedrank.report.statistics import p_is
 from fedrank.silos.studies.codebook import Codebook, Question
 from fedrank.silos.studies.comparison import Comparison
 from fedrank.silos.studies.coordinator import Coordinator, Progress
-from fedrank.silos.studies.estimates import Estimates, chi2_tail
 from fedrank.silos.studies.formula import INTERCEPT, Design
-from fedrank.silos.studies.meta import MetaFit
+from fedrank.silos.studies.meta import Estimates, MetaFit, chi2_tail
 from fedrank.silos.studies.questions import prepare
 from fedrank.silos.studies.regression import RegressionFit
 from fedrank.silos.studies.survival import CoxFit, Survival

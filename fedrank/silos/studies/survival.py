@@ -17,8 +17,8 @@ from scipy.sparse import csr_matrix
 from scipy.special import ndtri
 
 from fedrank.core.errors import ConfigError, DataError
-from fedrank.silos.glm.newton import Fit, Sums, maximise
-from fedrank.silos.studies.estimates import Estimates, chi2_tail
+from fedrank.silos.glm import Fit, Sums, maximise
+from fedrank.silos.studies.meta import Estimates, chi2_tail
 from fedrank.silos.studies.protocol import Analysis, Answers, Ask, Rows
 from fedrank.silos.studies.regression import add_by_cluster, endless, independent, invert
 

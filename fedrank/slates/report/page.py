@@ -14,11 +14,10 @@ from collections.abc import Mapping
 from fedrank.core.privacy_report import Unit
 from fedrank.report import describe, sections, tables, wording
 from fedrank.report.charts import Chart
-from fedrank.report.claims import Comparison, Measured, Named, Percent, Sentence, Spent, Verdict, say
+from fedrank.report.claims import Comparison, Measured, Named, Number, Opening, Percent, Sentence, Spent, Verdict, say
 from fedrank.report.curves import NOTHING_YET
 from fedrank.report.figures import Level
 from fedrank.report.html import h
-from fedrank.report.opening import Number, Opening
 from fedrank.report.run import Page, Run, Section
 from fedrank.report.statistics import Estimate
 from fedrank.slates.report import tables as slate_tables

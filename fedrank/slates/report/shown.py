@@ -14,7 +14,7 @@ from fedrank.core.trees import Json, flat
 from fedrank.engine.study import Paper, Study
 from fedrank.report import describe
 from fedrank.report.charts import Chart
-from fedrank.report.opening import Opening
+from fedrank.report.claims import Opening
 from fedrank.report.run import SETTING_NAMES, Line, Page, Run, Shown
 from fedrank.report.tables import Table, to_json
 from fedrank.slates.report import page, tables

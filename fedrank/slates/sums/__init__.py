@@ -46,11 +46,11 @@ from fedrank.core.privacy_report import AuditedBy, PrivacyReport
 from fedrank.core.protocol import Environment, Exchange
 from fedrank.core.streams import AnyKey, stream, uniforms
 from fedrank.core.trees import Json
-from fedrank.privacy.accounts.sums import sum_account
+from fedrank.privacy.accounts.vectors import sum_account
 from fedrank.privacy.calibration import replacement_sensitivity, shared_gaussian_sigma
 from fedrank.privacy.noise.discrete import discrete_gaussian
 from fedrank.privacy.noise.simulated import simulated_discrete_gaussian
-from fedrank.privacy.secure_sum.extra_messages import extra_messages
+from fedrank.privacy.secure_sum.messages import extra_messages
 from fedrank.slates.config import LARGEST, Privacy
 from fedrank.slates.learner import LearnerProtocol, UserVisits
 from fedrank.slates.sums import trial as trials

@@ -14,7 +14,7 @@ from jaxtyping import Int32, Int64, Integer
 from scipy.sparse import csr_array
 
 from fedrank.core.errors import DataError
-from fedrank.core.optional import require
+from fedrank.core.lazy import require
 from fedrank.texts.data.collection import Texts, check_parts
 
 #: The parts of a document, in the order of every array that has an axis of fields.

@@ -52,14 +52,13 @@ from typing_extensions import override
 
 from fedrank.core.errors import DataError, FormatError, MissingDataError, UnknownNameError
 from fedrank.core.frame import Frame, to_list
-from fedrank.core.optional import require
+from fedrank.core.lazy import require
 from fedrank.core.registry import Entry
 from fedrank.core.trees import Json
 from fedrank.data.catalogue import DataSet
-from fedrank.data.checksums import verify
 from fedrank.data.folders import find
 from fedrank.data.frames import as_frame, ids_of
-from fedrank.data.lines import read_lines
+from fedrank.data.lines import read_lines, verify
 from fedrank.data.sources import Reader
 from fedrank.texts.data.collection import Judgement, Texts, UniqueTexts, texts_of
 from fedrank.texts.data.generate import generate_texts

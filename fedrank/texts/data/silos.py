@@ -12,7 +12,7 @@ from jaxtyping import Int64
 from scipy.sparse import csr_array
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
-from fedrank.core.optional import require
+from fedrank.core.lazy import require
 from fedrank.texts.data.corpus import Corpus
 
 #: How one collection is cut into silos.

@@ -9,8 +9,7 @@ from typing import Any
 from fedrank.core.privacy_report import Unit
 from fedrank.core.words import format_count
 from fedrank.report import wording
-from fedrank.report.claims import Named, Spent
-from fedrank.report.opening import Number
+from fedrank.report.claims import Named, Number, Spent
 from fedrank.report.run import Run
 from fedrank.report.tables import Column, Table
 from fedrank.texts.attacks.settings import READABLE

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.optional import OptionalModule
+from fedrank.core.lazy import OptionalModule
 
 bm25s = OptionalModule("bm25s", "texts", "The words of texts")
 Stemmer = OptionalModule("Stemmer", "texts", "The words of texts")

@@ -29,7 +29,7 @@ from threadpoolctl import ThreadpoolController
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.optional import OptionalModule, require
+from fedrank.core.lazy import OptionalModule, require
 
 tokenizers = OptionalModule("tokenizers", "dense", "An encoder of texts")
 

@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrank.core.errors import FormatError, MissingDataError, MissingExtraError
-from fedrank.core.optional import OptionalModule, require
+from fedrank.core.lazy import OptionalModule, require
 from fedrank.texts.served.documents import LONGEST_ID, Document, document_of
 from fedrank.texts.served.rights import CLOSED, readers_text
 

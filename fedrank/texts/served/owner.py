@@ -7,12 +7,11 @@ Scores of documents that owners with different engines give alike: BM25 with the
 
 An owner of documents: opens sealed questions, searches at home, answers with tickets and rounded scores.
 
-What an asker may learn, by setting: always, for each hit, a score rounded to a step and a ticket; with
-``reveals = "title"`` its title, of at most 256 characters; with ``reveals = "beginning"`` its title or, where it has
-none, the first 80 characters of its text; with ``features`` the rounded numbers that a list is put in order by
-(:mod:`~fedrank.texts.served.owner`); with ``fetch`` the document behind a ticket, and a piece of its text that holds
-words of the query. What an owner learns: who asks,
-the words of the query, with an encoder the query as it was typed, and which documents are fetched.
+What an asker may learn, by setting: always, for each hit, a score rounded to a step and a ticket; with ``reveals =
+"title"`` its title, of at most 256 characters; with ``reveals = "beginning"`` its title or, where it has none, the
+first 80 characters of its text; with ``features`` the rounded numbers that a list is put in order by; with ``fetch``
+the document behind a ticket, and a piece of its text that holds words of the query. What an owner learns: who asks, the
+words of the query, with an encoder the query as it was typed, and which documents are fetched.
 """
 
 from __future__ import annotations

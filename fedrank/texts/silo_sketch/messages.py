@@ -1,7 +1,7 @@
 """Messages while silos train one ranker: models and changes of models.
 
 What crosses before that, so that each silo has rows of its queries with others' documents, is in
-:mod:`fedrank.texts.silo_sketch.setup.messages`.
+:mod:`fedrank.texts.silo_sketch.setup.settings`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from worlds import tiny_protocol
 
 from fedrank.core.errors import ConfigError, WireError
-from fedrank.ranking.on_device.messages import PlainReply, Reply, Request
+from fedrank.ranking.on_device import PlainReply, Reply, Request
 
 TRY = tiny_protocol().exchanges[0]
 PLAIN = tiny_protocol(antithetic=False).exchanges[0]

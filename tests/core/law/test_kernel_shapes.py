@@ -11,9 +11,9 @@ import pytest
 
 from fedrank.core.kernels import check_range, check_shapes, host_weighted_sum
 from fedrank.metrics.online import max_rr
-from fedrank.ranking.on_device.reply import ClicksToReply
-from fedrank.ranking.scoring import row_scores
-from fedrank.ranking.sessions.cohort import private_sums
+from fedrank.ranking.evaluate import row_scores
+from fedrank.ranking.on_device import ClicksToReply
+from fedrank.ranking.sessions.devices import private_sums
 
 
 def test_an_array_of_another_shape_is_refused():

@@ -10,7 +10,7 @@ import pytest
 from blocked import OPTIONAL, call_without, run_without
 
 from fedrank.core.errors import MissingExtraError
-from fedrank.core.optional import OptionalModule, is_installed, require
+from fedrank.core.lazy import OptionalModule, is_installed, require
 
 ROOT = Path(__file__).resolve().parents[3]
 

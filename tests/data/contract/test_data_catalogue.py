@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from fedrank.core import plugins
-from fedrank.core.citations import bibtex
+from fedrank.core import registry
 from fedrank.core.errors import UnknownNameError
+from fedrank.core.registry import bibtex
 from fedrank.data.catalogue import CATALOGUE, list_data_sets, names_of, read_sets, rotation
 
 KINDS = ("ranking", "silos", "texts")
@@ -89,7 +89,7 @@ grades = 2
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-sets\nVersion: 0.1.0\n")
     (about / "entry_points.txt").write_text("[fedrank.data]\nmine-all = my_sets:SETS\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    plugins._points.cache_clear()
+    registry._points.cache_clear()
     try:
         assert CATALOGUE.entry("mine").obj == read_sets(sets)[0].obj and CATALOGUE.entry("mine").summary == "Mine."
         assert "my-texts" in names_of("texts") and "my-texts" not in names_of("ranking")
@@ -97,7 +97,7 @@ grades = 2
         assert CATALOGUE.get("mq2008").folds == 5  # those of fedrank are still there
     finally:
         monkeypatch.undo()
-        plugins._points.cache_clear()
+        registry._points.cache_clear()
 
 
 def test_the_sets_of_the_papers_are_there():

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from scipy.sparse import csr_matrix
 
-from fedrank.core import plugins
+from fedrank.core import registry
 from fedrank.core.errors import ConfigError, DataError, MissingDataError, UnknownNameError
 from fedrank.core.frame import Frame
 from fedrank.data import load
@@ -323,7 +323,7 @@ def test_an_entry_point_may_lead_to_a_function(tmp_path, monkeypatch):
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-shop\nVersion: 0.1.0\n")
     (about / "entry_points.txt").write_text("[fedrank.data]\nmy-shop = my_shop:clicks\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    plugins._points.cache_clear()
+    registry._points.cache_clear()
     try:
         queries = load("my-shop", "ranking").train
         assert isinstance(queries, QuerySet) and queries.qids.tolist() == ["5", "6"]
@@ -331,7 +331,7 @@ def test_an_entry_point_may_lead_to_a_function(tmp_path, monkeypatch):
         assert is_known("My-Shop", "ranking") and not is_known("my-shop.txt", "ranking")
     finally:
         monkeypatch.undo()
-        plugins._points.cache_clear()
+        registry._points.cache_clear()
 
 
 def test_frames_hold_what_floats_and_numbers_do_not():

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from fedrank.core.errors import ChecksumError, ConfigError
-from fedrank.data.checksums import digest, verify
+from fedrank.data.lines import digest, verify
 
 # `printf 'hello\n' | git hash-object --stdin`, `… | md5sum`, `… | sha256sum`
 GIT = "ce013625030ba8dba906f756967f9e9ca394464a"

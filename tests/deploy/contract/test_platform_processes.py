@@ -17,9 +17,8 @@ from planning_worlds import simulated
 from safetensors.numpy import load_file
 
 from fedrank.core.ledger import Ledger
-from fedrank.deploy.platforms.folder import PlatformFolder
+from fedrank.deploy.platforms.folder import PlatformFolder, Terms
 from fedrank.deploy.platforms.planning_platform import PlanningPlatform
-from fedrank.deploy.platforms.terms import Terms
 from fedrank.engine.settings import from_dict, to_toml
 
 pytestmark = pytest.mark.minutes

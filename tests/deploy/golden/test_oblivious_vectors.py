@@ -8,23 +8,31 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from pyhpke import AEADId, CipherSuite, KDFId, KEMId
 
-from fedrank.deploy.oblivious.binary_http import (
+from fedrank.deploy.oblivious.encapsulation import (
     BinaryRequest,
     BinaryResponse,
+    Gateway,
     decode_request,
     decode_response,
+    encapsulate,
     encode_request,
     encode_response,
+    new_private_key,
+    public_key_of,
 )
-from fedrank.deploy.oblivious.blind_rsa import EXPONENT, PublicKey, Signer, Verifier, blind, finalise
-from fedrank.deploy.oblivious.encapsulation import Gateway, encapsulate, new_private_key, public_key_of
 from fedrank.deploy.oblivious.tokens import (
+    EXPONENT,
+    PublicKey,
+    Signer,
+    Verifier,
     ask_for,
+    blind,
     blinded_in,
     challenge_of,
     content_of,
     decode_key,
     encode_key,
+    finalise,
     header_of,
     key_id,
     key_id_in,

@@ -32,7 +32,7 @@ from fedrank.deploy.terms import Terms  # noqa: E402
 from fedrank.metrics.online import REWARDS, discretise  # noqa: E402
 from fedrank.privacy.randomised_response import privatise, threshold  # noqa: E402
 from fedrank.ranking.foltr_es import Draws  # noqa: E402
-from fedrank.ranking.on_device.interleave import credit_clicks, draft  # noqa: E402
+from fedrank.ranking.on_device import credit_clicks, draft  # noqa: E402
 
 FILE = DOCS / "reference" / "wire-vectors.json"
 VECTORS = json.loads(FILE.read_text(encoding="utf-8"))
@@ -159,7 +159,7 @@ def test_the_simulated_device_makes_the_report(case):
         assert exchange.reply.encode(exchange.report(draws, clicks)).hex() == case["report"]
         return
     words, noise = halves("words"), jnp.zeros(2, jnp.int32)
-    if terms.piecewise is not None:  # the words of a message are the first three of those of its interactions
+    if terms.number_mechanism is not None:  # the words of a message are the first three of those of its interactions
         words = jnp.ravel(words).at[:3].set(jnp.asarray(case["noise"], jnp.uint32)).reshape(words.shape)
     elif case["noise"]:
         noise = jnp.asarray(case["noise"], jnp.int32)

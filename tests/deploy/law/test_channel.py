@@ -26,8 +26,8 @@ def with_(terms: Terms, **changes) -> Terms:
 def test_credit_is_given_where_a_device_reports_through_a_relay_with_a_batch():
     relay = with_(PIECEWISE, tokens=1, gateway=KEY, batch=500)
     given = channel.credit(relay, True)
-    assert relay.piecewise is not None and given is not None
-    assert given.epsilon == shuffled_epsilon(relay.piecewise, 500, DELTA) < 1 < relay.epsilon_message
+    assert relay.number_mechanism is not None and given is not None
+    assert given.epsilon == shuffled_epsilon(relay.number_mechanism, 500, DELTA) < 1 < relay.epsilon_message
     for terms, relayed in (
         (relay, False),  # it sends directly
         (with_(relay, batch=1), True),  # nobody promises others

@@ -9,8 +9,7 @@ from fedrank.deploy.fleet_device import Person
 from fedrank.deploy.hub.audit import Replayed, write_model
 from fedrank.deploy.platforms.client import Visited
 from fedrank.deploy.terms import Terms
-from fedrank.ranking.on_device.messages import Request
-from fedrank.ranking.on_device.scores import portable_scores
+from fedrank.ranking.on_device import Request, portable_scores
 from fedrank_flower.messages import Answer, Question
 from fedrank_flower.rounds import Holders
 

@@ -20,7 +20,7 @@ from fedrank.core.protocol import Party
 from fedrank.data import load
 from fedrank.engine.deployment import Block, NodeSettings, block
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.ranking.mechanisms.messages import WeightsReply
+from fedrank.ranking.mechanisms.weights import WeightsReply
 from fedrank_flower import settings as flat
 from fedrank_flower.answers import FolderMemory, answer_for, answer_of, node_of, pack
 from fedrank_flower.client_app import ContextMemory, answer_message

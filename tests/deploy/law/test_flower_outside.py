@@ -8,7 +8,7 @@ from safetensors.numpy import load_file
 
 import fedrank
 from fedrank.cli.main import call
-from fedrank.core import plugins
+from fedrank.core import registry
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.ledger import Ledger
 from fedrank.engine.deployment import NodeSettings
@@ -29,10 +29,10 @@ def installed(tmp_path, monkeypatch):
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-idea\nVersion: 0.1.0\n")
     (about / "entry_points.txt").write_text("[fedrank.protocols]\nmy-idea = my_idea:MyIdea\n")
     monkeypatch.syspath_prepend(str(site))
-    plugins._points.cache_clear()
+    registry._points.cache_clear()
     yield
     monkeypatch.undo()
-    plugins._points.cache_clear()
+    registry._points.cache_clear()
 
 
 def table(folder, **settings):

@@ -14,7 +14,7 @@ from fedrank.engine.deployment import NodeSettings, hash_of
 from fedrank.engine.native import NativeSimulator
 from fedrank.silos.build import build_silos
 from fedrank.silos.config import Silos
-from fedrank.silos.data.generate import generate_silos
+from fedrank.silos.data.reader import generate_silos
 from fedrank.silos.deployment import read_table, stand_in
 from fedrank_flower import settings as flat
 from fedrank_flower.answers import answer_for, node_of

@@ -16,7 +16,7 @@ from fedrank.core.protocol import Party
 from fedrank.engine.deployment import block
 from fedrank.engine.native import NativeSimulator
 from fedrank.engine.simulator import Conditions, Simulator
-from fedrank.silos.data.generate import generate_silos
+from fedrank.silos.data.reader import generate_silos
 from fedrank.silos.data.splits import Sizes, split_many
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork

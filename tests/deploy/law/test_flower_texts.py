@@ -14,8 +14,7 @@ from text_folders import DOCUMENTS, ROUNDS, SILOS, experiment_of, node, silo, ta
 from fedrank.core.errors import ConfigError, DataError, RunError, SecureSumError
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport, Unit
-from fedrank.engine.setup import run_setup
-from fedrank.engine.simulator import Simulator, run_keys
+from fedrank.engine.simulator import Simulator, run_keys, run_setup
 from fedrank.texts.deployment import agree_terms, cuts_words, rows_after_setup
 from fedrank.texts.silo_sketch.setup.exchange_sketches import rows_of_party
 from fedrank.texts.silo_sketch.state import SketchRows

@@ -4,8 +4,8 @@ import pytest
 from hubs import trial_settings
 
 from fedrank.core.errors import ConfigError
-from fedrank.deploy.exclusions import EXCLUSIONS
 from fedrank.deploy.log.note import WITNESS, Signer
+from fedrank.deploy.terms import EXCLUSIONS
 
 WITNESSES = (f"https://w.example {Signer('w.example/1', WITNESS, bytes(32)).key}",)
 #: What makes each case, with what it needs by itself.

@@ -14,17 +14,17 @@ from hubs import enrolled, make, opened, running, some_messages, trial_settings
 
 import fedrank
 from fedrank.core.errors import ConfigError, RunError
+from fedrank.core.privacy_report import LIFETIME_EPSILON, MOST_EPSILON, MOST_SEARCH_EPSILON
 from fedrank.deploy.checkpoints import Checkpoints
 from fedrank.deploy.device import Device, State
 from fedrank.deploy.hub import hub as hub_module
 from fedrank.deploy.hub import stages
-from fedrank.deploy.hub.announcement import why_silent, why_unfair
 from fedrank.deploy.hub.audit import replay_log, write_model
 from fedrank.deploy.hub.folder import HubFolder
+from fedrank.deploy.hub.service import why_silent, why_unfair
 from fedrank.deploy.hub.settings import HubSettings, read_settings
 from fedrank.deploy.hub.stages import Outcome
 from fedrank.deploy.hub.store import STEPS, StoreError
-from fedrank.privacy.caps import LIFETIME_EPSILON, MOST_EPSILON, MOST_SEARCH_EPSILON
 from fedrank.ranking.model import RankingModel
 from fedrank.ranking.rankers.base import RANKERS
 

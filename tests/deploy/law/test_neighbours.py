@@ -14,7 +14,7 @@ from text_folders import experiment_of, write_folders
 from text_folders import table as text_table
 
 from fedrank.engine.deployment import NodeSettings
-from fedrank.engine.setup import run_setup
+from fedrank.engine.simulator import run_setup
 from fedrank_flower import settings as flat
 from fedrank_flower.answers import answer_for, node_of
 from fedrank_flower.messages import Question

@@ -18,8 +18,8 @@ from fedrank.deploy.draws import Beacon
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.hub.attestation import Attestor, Door, NotAttestedError
 from fedrank.deploy.hub.tokens import new_offer
-from fedrank.deploy.oblivious.binary_http import REQUEST_LENGTH
 from fedrank.deploy.oblivious.encapsulation import (
+    REQUEST_LENGTH,
     REQUEST_OVERHEAD,
     key_configuration,
     new_private_key,

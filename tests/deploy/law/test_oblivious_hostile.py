@@ -18,19 +18,17 @@ from token_worlds import ADMIN, ENROLMENT, Buyer, next_round, token_app
 from fedrank.core.errors import WireError
 from fedrank.deploy.device import conversation
 from fedrank.deploy.oblivious import encapsulation
-from fedrank.deploy.oblivious.binary_http import (
+from fedrank.deploy.oblivious.encapsulation import (
     REQUEST_LENGTH,
     BinaryRequest,
     BinaryResponse,
-    decode_request,
-    decode_response,
-    encode_request,
-    encode_response,
-)
-from fedrank.deploy.oblivious.encapsulation import (
     Gateway,
     ReplayedError,
+    decode_request,
+    decode_response,
     encapsulate,
+    encode_request,
+    encode_response,
     key_configuration,
     public_key_in,
 )

@@ -11,10 +11,9 @@ from planning_worlds import Application, Direct, coordinator_in, explore, platfo
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.platforms.client import PlatformClient, visits
-from fedrank.deploy.platforms.folder import PlatformFolder
+from fedrank.deploy.platforms.folder import MOST_CALLS, NotYetError, PlatformFolder, RefusedError, Terms
 from fedrank.deploy.platforms.planning_platform import REMEMBERED, PlanningPlatform
 from fedrank.deploy.platforms.service import ListenAt, ledger_of, platform_servers
-from fedrank.deploy.platforms.terms import MOST_CALLS, NotYetError, RefusedError, Terms
 from fedrank.engine.settings import from_dict
 
 ROUNDS, STAY, EXPLORERS = 16, 4, 2

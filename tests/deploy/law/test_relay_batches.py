@@ -8,8 +8,7 @@ from hub_fakes import Exchange
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.http.client import ClientResponse
-from fedrank.deploy.oblivious.binary_http import REQUEST_LENGTH
-from fedrank.deploy.oblivious.encapsulation import REQUEST_OVERHEAD, key_configuration
+from fedrank.deploy.oblivious.encapsulation import REQUEST_LENGTH, REQUEST_OVERHEAD, key_configuration
 from fedrank.deploy.oblivious.relay import GatewayClient, RelayApp, RelaySettings
 
 SIZE = REQUEST_LENGTH + REQUEST_OVERHEAD

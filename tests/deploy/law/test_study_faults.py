@@ -9,8 +9,7 @@ from studies import NO_RULES, SILOS, codebook, csv, node, rows
 from fedrank.core.errors import RunError
 from fedrank.engine.checkpoint import lock_folder
 from fedrank.silos.studies.codebook import Question, codebook_toml
-from fedrank.silos.studies.coordinator import run_study
-from fedrank.silos.studies.folder import StudyFolder
+from fedrank.silos.studies.coordinator import StudyFolder, run_study
 from fedrank.silos.studies.keys import KEY, make_key
 from fedrank.silos.studies.messages import Round
 from fedrank.silos.studies.node import MOST_ROUNDS, open_node

@@ -150,7 +150,7 @@ def test_one_file_that_cannot_be_read_stops_no_other(world, monkeypatch):
     (texts / "y.txt").write_text("a wing yy")
     with open(os.fsencode(texts) + b"/\xff.txt", "w") as file:
         file.write("x")
-    monkeypatch.setattr("fedrank.core.optional.is_installed", lambda package: package != "bs4")
+    monkeypatch.setattr("fedrank.core.lazy.is_installed", lambda package: package != "bs4")
     stat, files_below = Path.stat, watched_.files_below
 
     def list_files(folder):

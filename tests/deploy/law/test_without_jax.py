@@ -19,7 +19,7 @@ import json, tempfile
 from pathlib import Path
 import numpy as np
 from fedrank.deploy.platforms.client import visits
-from fedrank.deploy.platforms.terms import Terms
+from fedrank.deploy.platforms.folder import Terms
 from fedrank.engine.settings import from_dict
 from planning_worlds import Application, Direct, coordinator_in, platform_in, simulated
 

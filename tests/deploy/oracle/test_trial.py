@@ -20,7 +20,7 @@ from fedrank.privacy.piecewise import Piecewise
 from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.foltr_es import Draws, FoltrES
-from fedrank.ranking.on_device.interleave import draft
+from fedrank.ranking.on_device import draft
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
 from fedrank.ranking.sessions.reference import rank, tie_breakers

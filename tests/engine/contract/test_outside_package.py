@@ -15,14 +15,14 @@ import pytest
 
 import fedrank
 from fedrank.cli.main import call
-from fedrank.core import plugins
+from fedrank.core import registry
 from fedrank.core.errors import ConfigError
 from fedrank.core.ledger import Ledger
 from fedrank.deploy.search.folder import OwnerFolder
 from fedrank.engine.run import resume_experiment
 from fedrank.engine.settings import read_config
 from fedrank.privacy import audit
-from fedrank.ranking.data.generate import generate_queries
+from fedrank.ranking.data.reader import generate_queries
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.report.page import write_page
 from fedrank.texts.served.engines import Engine
@@ -106,8 +106,8 @@ def installed(monkeypatch, tmp_path):
     """Make the entry points of a package's folder known, as its installation would."""
 
     def forget():
-        plugins._points.cache_clear()
-        plugins.get.cache_clear()
+        registry._points.cache_clear()
+        registry.get.cache_clear()
 
     def install(folder):
         project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -152,7 +152,7 @@ PARTS = Path(__file__).parents[3] / "examples" / "parts"
 
 def test_a_part_is_one_file_and_one_entry_point(installed):
     named = installed(PARTS)
-    assert {plugins.get(group, name).__module__ for group, name in named} == {
+    assert {registry.get(group, name).__module__ for group, name in named} == {
         f"my_parts.{file.stem}" for file in (PARTS / "my_parts").glob("[!_]*.py")
     }
 
@@ -199,7 +199,7 @@ def test_the_audit_of_another_packages_mechanism_is_found_by_its_name(installed,
 
 def test_a_server_step_of_another_package_moves_as_its_equation_says(installed):
     installed(PARTS)
-    step = plugins.get("fedrank.server_steps", "momentum")(learning_rate=0.5, beta=0.5)
+    step = registry.get("fedrank.server_steps", "momentum")(learning_rate=0.5, beta=0.5)
     weights = np.zeros(2, np.float32)
     state = step.init(weights)
     for heard, expected in ((True, [0.5, 1]), (False, [0.5, 1]), (True, [1.25, 2.5])):
@@ -209,7 +209,7 @@ def test_a_server_step_of_another_package_moves_as_its_equation_says(installed):
 
 def test_a_rule_of_another_package_cuts_long_vectors(installed):
     installed(PARTS)
-    rule = plugins.get("fedrank.aggregation", "clipped-mean")
+    rule = registry.get("fedrank.aggregation", "clipped-mean")
     vectors = np.array([[1, 0], [0, 3], [0, -300], [9, 9]], np.float32)
     # Norms 1, 3, 300 of those who arrived: none is longer than 3, and two of length 3 take each other away.
     found = rule(vectors, np.ones(4, np.float32), np.array([True, True, True, False]), 1)

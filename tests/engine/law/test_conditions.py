@@ -17,7 +17,7 @@ from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import perturbation
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
 from fedrank.engine.study import load_file
-from fedrank.ranking.on_device.messages import Reply
+from fedrank.ranking.on_device import Reply
 
 replay = load_file(Path(__file__).parents[3] / "reproductions" / "foltr_study_2021" / "unlearning.py").replay
 

@@ -12,12 +12,9 @@ import polars as pl
 import pytest
 
 from fedrank.core.errors import ConfigError, MissingExtraError, RunError
-from fedrank.engine.cells import Cell, read_cell, run_cells
-from fedrank.engine.executors.base import Here
-from fedrank.engine.executors.choose import executor
-from fedrank.engine.executors.processes import Processes
+from fedrank.engine.executors import Cell, Here, Processes, executor, read_cell, run_cells
 from fedrank.engine.settings import from_dict
-from fedrank.engine.sweep import run_sweep
+from fedrank.engine.study import run_sweep
 from fedrank.engine.variations import variations
 
 SUPPORT = Path(pieces.__file__).parent
@@ -44,7 +41,7 @@ def test_what_means_nothing_is_refused():
 
 
 def test_an_engine_that_is_not_installed_names_its_extra(monkeypatch):
-    monkeypatch.setattr("fedrank.core.optional.find_spec", lambda name: None)
+    monkeypatch.setattr("fedrank.core.lazy.find_spec", lambda name: None)
     for engine in ("dask", "ray"):
         with pytest.raises(MissingExtraError, match=f"fedrank\\[{engine}\\]"):
             executor(engine)
@@ -157,8 +154,8 @@ def test_a_process_that_is_killed_leaves_whole_cells_and_the_rest_is_computed(tm
     program = (
         f"import sys; sys.path.insert(0, {str(SUPPORT)!r})\n"
         "import pieces\n"
-        "from fedrank.engine.cells import Cell, run_cells\n"
-        "from fedrank.engine.executors.base import Here\n"
+        "from fedrank.engine.executors import Cell, run_cells\n"
+        "from fedrank.engine.executors import Here\n"
         f"run_cells([Cell(about) for about in {[cell.about for cell in wanted]!r}], {str(folder)!r},"
         " pieces.slow_square_of_about, Here())\n"
     )

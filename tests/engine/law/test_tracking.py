@@ -118,7 +118,7 @@ def test_following_begins_at_the_start_also_where_it_was_asked_for_late(tmp_path
 def test_what_is_not_known_or_not_installed_is_told(monkeypatch):
     with pytest.raises(UnknownNameError, match="tensorboard"):
         track(["tensorbord"])
-    monkeypatch.setattr("fedrank.core.optional.find_spec", lambda package: None)
+    monkeypatch.setattr("fedrank.core.lazy.find_spec", lambda package: None)
     with pytest.raises(MissingExtraError, match=r"fedrank\[tracking\]"):
         track(["tensorboard"])
     assert isinstance(track([]), Listener) and set(tracking.TRACKERS.names()) == {"csv", "tensorboard", "mlflow"}

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import rax
 
-from fedrank.core.citations import references
 from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.registry import references
 from fedrank.metrics.offline import (
     OFFLINE,
     average_precision,

@@ -9,16 +9,15 @@ from scipy import stats
 from fedrank.cli.main import call
 from fedrank.core.errors import ConfigError, RunError, UnknownNameError
 from fedrank.core.privacy_report import PrivacyReport
-from fedrank.privacy.accounts.piecewise import account as piecewise_account
 from fedrank.privacy.accounts.randomised_response import account as response_account
 from fedrank.privacy.audit import AUDITS, Audit, audit_mechanism, clopper_pearson, gaussian_distance, pure_bound
 from fedrank.privacy.calibration import gaussian_epsilon
-from fedrank.privacy.noisy_sums import NoisyValues
+from fedrank.privacy.noisy_values import NoisyValues
 from fedrank.privacy.piecewise import Piecewise, best
 from fedrank.privacy.randomised_response import os_words, privatise, probability
+from fedrank.ranking.mechanisms.piecewise import account as piecewise_account
 from fedrank.report.load import load
-from fedrank.texts.sketch.account import sketch_account
-from fedrank.texts.sketch.noise import SketchNoise
+from fedrank.texts.sketch.noise import SketchNoise, sketch_account
 from fedrank_zoo.silo_sketch_2021 import PrintedNoise, continuous_laplace, printed_account
 
 

@@ -12,7 +12,7 @@ from scipy import optimize, special, stats
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import BASIC, NOBODY, Unit
-from fedrank.privacy.accounts.sums import sum_account
+from fedrank.privacy.accounts.vectors import sum_account
 from fedrank.privacy.calibration import (
     concentrated_epsilon,
     gaussian_epsilon,

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from fedrank.core.privacy_report import Unit
-from fedrank.privacy.noisy_sums import NoisyValues
+from fedrank.privacy.noisy_values import NoisyValues
 
 LARGEST, EACH, DELTA = 3, 2, 1e-6
 

@@ -11,10 +11,9 @@ import pytest
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import BASIC, Unit
-from fedrank.privacy.accounts.piecewise import account, composed_epsilon
-from fedrank.privacy.comparison import compare_mechanisms
-from fedrank.privacy.piecewise import LARGEST_EPSILON, SMALLEST_EPSILON, Piecewise, best, family
+from fedrank.privacy.piecewise import LARGEST_EPSILON, SMALLEST_EPSILON, Piecewise, best, compare_mechanisms, family
 from fedrank.privacy.randomised_response import privatise, probability
+from fedrank.ranking.mechanisms.piecewise import account, composed_epsilon
 
 SOME = [Piecewise(1.0), Piecewise(1.0, 1, 2), Piecewise(2.5, 2, 4), Piecewise(0.3, 4, 2), Piecewise(4.0, 8, 8)]
 

@@ -9,15 +9,9 @@ import pytest
 from scipy import stats
 
 from fedrank.core.errors import ConfigError
-from fedrank.privacy.accounts.shuffle import (
-    any_shuffled_epsilon,
-    clones_delta,
-    local_epsilon,
-    shuffled_delta,
-    shuffled_epsilon,
-)
+from fedrank.privacy.accounts.shuffle import any_shuffled_epsilon, clones_delta, shuffled_delta, shuffled_epsilon
 from fedrank.privacy.calibration import gaussian_epsilon
-from fedrank.privacy.piecewise import Piecewise, best
+from fedrank.privacy.piecewise import Piecewise, best, local_epsilon
 
 
 def hockey_stick(p, q, epsilon):

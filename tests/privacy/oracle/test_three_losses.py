@@ -6,7 +6,7 @@ import mpmath
 import pytest
 from dp_accounting.pld import pld_pmf, privacy_loss_distribution
 
-from fedrank.privacy.accounts.composition import three_losses_epsilon
+from fedrank.privacy.accounts.randomised_response import three_losses_epsilon
 
 #: ε of one release, the probability that a release says nothing, releases.
 CASES = [(0.1, 0.0, 10_000), (0.1, 0.3, 120), (1.0, 0.9, 60), (1.0, 0.0, 7), (4.0, 0.3, 10), (0.7, 0.0, 1)]

@@ -8,10 +8,9 @@ from worlds import FEATURES
 from fedrank.metrics.online import REWARDS
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.queries import PaddedQueries
-from fedrank.ranking.evaluate import _Measures, _values, breakers, known, measure_queries, ranking, rankings
+from fedrank.ranking.evaluate import _Measures, _values, breakers, known, measure_queries, ranking, rankings, row_scores
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
-from fedrank.ranking.scoring import row_scores
 
 QUERIES, DOCUMENTS = 30, 13
 USERS = (cascade("navigational"), cascade("informational"))

@@ -12,7 +12,7 @@ from worlds import FEATURES, tiny_queries
 from fedrank.core.errors import ConfigError
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.queries import QuerySet
-from fedrank.ranking.learners.pdgd import PdgdDraws, pdgd_steps
+from fedrank.ranking.learners import PdgdDraws, pdgd_steps
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
 

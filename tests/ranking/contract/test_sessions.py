@@ -10,8 +10,8 @@ from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.queries import QuerySet
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
+from fedrank.ranking.sessions.devices import run_interleaved, run_sessions
 from fedrank.ranking.sessions.kernel import fill_best, fill_scores, fill_scores_of, fill_top
-from fedrank.ranking.sessions.sessions import run_interleaved, run_sessions
 
 RANKERS = {"linear": Linear(FEATURES), "two-layer": TwoLayer(FEATURES, 3), "even": TwoLayer(FEATURES, 2)}
 

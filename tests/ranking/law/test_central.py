@@ -16,9 +16,9 @@ from fedrank.metrics.offline import offline_metric
 from fedrank.metrics.returns import discounted_cumulative
 from fedrank.ranking.central import PDGD
 from fedrank.ranking.clicks.cascade import CascadeUser, cascade
-from fedrank.ranking.data.generate import generate_queries
 from fedrank.ranking.data.partition import uniform
 from fedrank.ranking.data.queries import QuerySet
+from fedrank.ranking.data.reader import generate_queries
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
 from fedrank_zoo.dueling import DBGD, MGD

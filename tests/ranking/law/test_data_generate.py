@@ -5,7 +5,7 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from fedrank.core.errors import ConfigError
-from fedrank.ranking.data.generate import generate_queries
+from fedrank.ranking.data.reader import generate_queries
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file
 
 from fedrank.ranking.data import letor
-from fedrank.ranking.data.normalise import normalise
 from fedrank.ranking.data.queries import QuerySet
+from fedrank.ranking.data.splits import normalise
 
 PACK = {"plain": bytes, "gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
 values = st.floats(width=32, allow_nan=False, allow_infinity=False)

@@ -10,7 +10,7 @@ from fedrank.core.protocol import Party
 from fedrank.core.rng import party_key, perturbation
 from fedrank.privacy.piecewise import Piecewise
 from fedrank.ranking.data.queries import QuerySet
-from fedrank.ranking.on_device.messages import PlainReply, Reply
+from fedrank.ranking.on_device import PlainReply, Reply
 
 MESSAGES = 40_000
 

@@ -19,8 +19,8 @@ from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.metrics.online import max_rr
 from fedrank.ranking.data.partition import uniform
 from fedrank.ranking.foltr_pdgd import ServerState
-from fedrank.ranking.learners.pdgd import PdgdDraws, pdgd_steps
-from fedrank.ranking.mechanisms.messages import SumReply, WeightsReply
+from fedrank.ranking.learners import PdgdDraws, pdgd_steps
+from fedrank.ranking.mechanisms.weights import SumReply, WeightsReply
 from fedrank.ranking.sessions.devices import draw_queries
 
 AMOUNTS = (1, 2, 3, 4, 4, 3, 2, 1)

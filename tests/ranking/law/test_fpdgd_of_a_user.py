@@ -20,7 +20,7 @@ from fedrank.engine.settings import from_dict
 from fedrank.privacy.calibration import gaussian_rho, shared_gaussian_sigma
 from fedrank.ranking.build import build
 from fedrank.ranking.foltr_pdgd import ServerState
-from fedrank.ranking.mechanisms.messages import SumReply, WeightsReply
+from fedrank.ranking.mechanisms.weights import SumReply, WeightsReply
 
 SHARES = {
     "clip": 0.25, "clip_norm": "l2", "secure_sum": True, "parties": PARTIES, "noise": "gaussian", "epsilon": 1.0,

@@ -17,7 +17,7 @@ from fedrank.privacy.accounts.shuffle import shuffled_epsilon
 from fedrank.privacy.piecewise import Piecewise
 from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.build import build
-from fedrank.ranking.on_device.messages import PrivateReply
+from fedrank.ranking.on_device import PrivateReply
 
 PRIVATE = {"mechanism": "piecewise", "p": 1.0, "piecewise": Piecewise(2.0, 2, 4)}
 

@@ -11,8 +11,8 @@ import fedrank
 from fedrank.core.errors import DataError, ModelError
 from fedrank.data import load
 from fedrank.metrics.online import max_rr
-from fedrank.ranking.data.normalise import CONSTANT, fit_constants
 from fedrank.ranking.data.reader import QueryReader
+from fedrank.ranking.data.splits import CONSTANT, fit_constants
 from fedrank.ranking.evaluate import Evaluator
 from fedrank.ranking.model import RankingModel
 from fedrank.ranking.rankers.linear import Linear

@@ -8,7 +8,7 @@ from worlds import tiny_protocol
 
 from fedrank.core.rng import perturbation
 from fedrank.privacy.piecewise import Piecewise
-from fedrank.ranking.on_device.messages import PrivateReply, Reply
+from fedrank.ranking.on_device import PrivateReply, Reply
 
 
 def told(protocol, plus, minus, arrived):

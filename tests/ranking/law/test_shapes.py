@@ -9,7 +9,7 @@ from fedrank.metrics.online import max_rr
 from fedrank.ranking.clicks.cascade import cascade, sample_pattern
 from fedrank.ranking.data.queries import pad
 from fedrank.ranking.evaluate import expected_metric
-from fedrank.ranking.learners.pdgd import pair_weights
+from fedrank.ranking.learners import pair_weights
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.sessions.reference import rank
 from fedrank_zoo.dueling.multileaving import credit

@@ -11,7 +11,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.engine.settings import with_setting
 from fedrank.engine.study import load_file
 from fedrank.ranking.config import Attack, Evaluation
-from fedrank.ranking.mechanisms.messages import WeightsReply
+from fedrank.ranking.mechanisms.weights import WeightsReply
 
 UNLEARNING = load_file(Path(__file__).parents[3] / "reproductions" / "foltr_study_2021" / "unlearning.py")
 unlearn, Logged, replayed_updates = UNLEARNING.unlearn, UNLEARNING.Logged, UNLEARNING.replayed_updates

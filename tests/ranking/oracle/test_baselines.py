@@ -9,10 +9,10 @@ from scipy.optimize import minimize
 from worlds import tiny_queries
 
 from fedrank.core.errors import DataError, MissingExtraError, UnknownNameError
-from fedrank.ranking.baselines import label_rankers as baselines
-from fedrank.ranking.baselines.label_rankers import BASELINES, fit_baseline, label_pairs, least_hinge_loss
-from fedrank.ranking.data.generate import generate_queries
+from fedrank.ranking import baselines as baselines
+from fedrank.ranking.baselines import BASELINES, fit_baseline, label_pairs, least_hinge_loss
 from fedrank.ranking.data.queries import QuerySet, concatenate
+from fedrank.ranking.data.reader import generate_queries
 from fedrank.ranking.data.splits import Splits
 
 

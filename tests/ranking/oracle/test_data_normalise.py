@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import UnknownNameError
-from fedrank.ranking.data.normalise import Constants, fit_constants, in_unit_range, normalise
 from fedrank.ranking.data.queries import QuerySet
+from fedrank.ranking.data.splits import Constants, fit_constants, in_unit_range, normalise
 
 
 def make(features, lengths):

@@ -8,7 +8,7 @@ import pytest
 import fedrank
 from fedrank.cli.main import app
 from fedrank.core.errors import ModelError, UnknownNameError
-from fedrank.ranking.data.normalise import Constants, fit_constants
+from fedrank.ranking.data.splits import Constants, fit_constants
 from fedrank.ranking.engines import FORMS, export_for_engine
 from fedrank.ranking.model import RankingModel
 from fedrank.ranking.rankers.linear import Linear

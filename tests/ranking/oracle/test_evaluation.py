@@ -12,7 +12,7 @@ from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.splits import Splits
 from fedrank.ranking.evaluate import Evaluator, expected_metric
 from fedrank.ranking.rankers.linear import Linear
-from fedrank.ranking.sessions.sessions import run_sessions
+from fedrank.ranking.sessions.devices import run_sessions
 
 USER = cascade("navigational")
 

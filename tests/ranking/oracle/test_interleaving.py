@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedrank.metrics.online import REWARDS
-from fedrank.ranking.on_device.interleave import BOTH, MINUS, PLUS, credit_clicks, draft
+from fedrank.ranking.on_device import BOTH, MINUS, PLUS, credit_clicks, draft
 from fedrank.ranking.sessions.kernel import fill_draft
 from fedrank.ranking.sessions.reference import draft_lists
 

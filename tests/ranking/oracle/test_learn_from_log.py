@@ -8,15 +8,13 @@ import pytest
 import fedrank
 from fedrank.cli.main import app
 from fedrank.core.errors import ConfigError, DataError
-from fedrank.ranking.data.generate import generate_queries
+from fedrank.ranking.data.reader import generate_queries
 from fedrank.ranking.logs.generate import generate_log
-from fedrank.ranking.logs.learn import _Pairs, learn_from_log
-from fedrank.ranking.logs.off_policy import OffPolicy
-from fedrank.ranking.logs.position_bias import GROUPS, estimate_bias, given_bias, jackknife_error
+from fedrank.ranking.logs.learn import _Pairs, learn_from_log, log_opening, write_page
+from fedrank.ranking.logs.off_policy import GROUPS, OffPolicy, estimate_bias, given_bias, jackknife_error
 from fedrank.ranking.logs.read import ClickLog
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
-from fedrank.ranking.report.click_log import log_opening, write_page
 
 
 def log_of(sessions, pairs, queries=None, features=None):

@@ -10,9 +10,17 @@ import pytest
 
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import QuerySet
-from fedrank.ranking.learners.draws import document_bits, fill_document_bits
-from fedrank.ranking.learners.pdgd import PdgdDraws, pair_weights, pdgd_gradient, pdgd_steps, sample_ranking
-from fedrank.ranking.learners.pdgd_kernel import fill_pair_weights, fill_relative
+from fedrank.ranking.learners import (
+    PdgdDraws,
+    document_bits,
+    fill_document_bits,
+    fill_pair_weights,
+    fill_relative,
+    pair_weights,
+    pdgd_gradient,
+    pdgd_steps,
+    sample_ranking,
+)
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
 
@@ -151,7 +159,7 @@ def test_the_two_layer_gradient_against_differences(where):
             jnp.asarray(shown, jnp.int32), jnp.int32(bits(clicked)),
         )  # fmt: skip
     else:
-        from fedrank.ranking.learners.pdgd_kernel import add_gradient
+        from fedrank.ranking.learners import add_gradient
 
         found, ranked = np.zeros(ranker.size, np.float32), coefficients[shown]
         block = np.zeros((4, 8), np.float32)

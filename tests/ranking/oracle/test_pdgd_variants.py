@@ -10,9 +10,9 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Party
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data import partition
-from fedrank.ranking.data.generate import generate_queries
+from fedrank.ranking.data.reader import generate_queries
 from fedrank.ranking.foltr_pdgd import FedOptPDGD, FedProxPDGD, FoltrPDGD, Proximal
-from fedrank.ranking.mechanisms.messages import WeightsReply
+from fedrank.ranking.mechanisms.weights import WeightsReply
 from fedrank.ranking.rankers.linear import Linear
 
 FEATURES, PARTIES = 3, 5

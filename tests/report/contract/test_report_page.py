@@ -14,7 +14,7 @@ import pytest
 from report_factory import make_run
 
 from fedrank.core.errors import RunError
-from fedrank.report.claims import Named, say
+from fedrank.report.claims import Named, Number, Opening, say
 from fedrank.report.compare import (
     changed_settings,
     comparison_table,
@@ -26,7 +26,6 @@ from fedrank.report.compare import (
 )
 from fedrank.report.describe import caveats
 from fedrank.report.load import load
-from fedrank.report.opening import Number, Opening
 from fedrank.report.page import write_page
 
 

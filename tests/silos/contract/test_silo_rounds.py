@@ -10,7 +10,7 @@ from fedrank.core.errors import AnswerError
 from fedrank.core.native import map_trees
 from fedrank.core.rng import party_key
 from fedrank.core.streams import fold_words, normals, run_words, stream, uniforms
-from fedrank.engine.conditions import Conditions
+from fedrank.engine.attackers import Conditions
 from fedrank.engine.native import NativeSimulator
 from fedrank.silos.averaging import FedAvg, FineTuned
 from fedrank.silos.local_sgd import LocalSgd

@@ -21,10 +21,10 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.native import map_trees
 from fedrank.core.rng import FATE
 from fedrank.core.streams import fold_words, run_words, stream, uniforms
-from fedrank.engine.conditions import Conditions
+from fedrank.engine.attackers import Conditions
 from fedrank.engine.native import NativeSimulator, stack_states
 from fedrank.silos.bandit_fedavg import Tell
-from fedrank.silos.bandits.arms import members_of
+from fedrank.silos.bandits.rules import members_of
 from fedrank.silos.messages import Candidates, Told
 from fedrank.silos.network import TabularNetwork
 from fedrank.silos.party import some_of

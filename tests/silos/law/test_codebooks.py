@@ -7,7 +7,7 @@ import pytest
 
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError, UnknownNameError
 from fedrank.silos.studies.codebook import Codebook, Column, Question, Rules, codebook_toml, read_codebook
-from fedrank.silos.studies.draft import draft_codebook
+from fedrank.silos.studies.table import draft_codebook
 
 COLUMNS = {
     "age": Column(name="age", range=(0.0, 110.0), unit="years", missing=("-9",)),

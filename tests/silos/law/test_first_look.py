@@ -7,7 +7,7 @@ import pytest
 
 from fedrank.core.errors import RunError
 from fedrank.engine.deployment import NodeSettings
-from fedrank.engine.setup import run_setup
+from fedrank.engine.simulator import run_setup
 from fedrank.silos.build import build_silos
 from fedrank.silos.data.tables import Silo, SiloTable
 from fedrank.silos.first_look import FirstLook, pack, unpack

@@ -9,7 +9,7 @@ from short_settings import run_of
 
 from fedrank.cli.main import call
 from fedrank.cli.records import _as_agreed
-from fedrank.cli.silo_tables import LabelledColumns, Public
+from fedrank.cli.silos import LabelledColumns, Public
 from fedrank.core.errors import DataError
 from fedrank.engine.deployment import NodeSettings
 from fedrank.silos.config import Network, RecordPrivacy, Silos

@@ -14,7 +14,6 @@ from fedrank.core.privacy_report import Unit
 from fedrank.privacy.calibration import gaussian_epsilon
 from fedrank.silos.attacks.membership import attack_records
 from fedrank.silos.attacks.settings import RecordAttack
-from fedrank.silos.records.account import record_account
 from fedrank.silos.records.messages import Message, check_ranges, read_message, spend
 from fedrank.silos.records.ranges import parse_ranges, ranges_of
 from fedrank.silos.records.releases import (
@@ -23,6 +22,7 @@ from fedrank.silos.records.releases import (
     noise_of,
     noisy_auc,
     perturb,
+    record_account,
     release_sums,
 )
 from fedrank.silos.records.ways import choose_privately

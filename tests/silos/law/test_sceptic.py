@@ -7,14 +7,13 @@ from sklearn.linear_model import LogisticRegression
 from fedrank.core.errors import DataError, UnknownNameError
 from fedrank.silos.data.looks import copies
 from fedrank.silos.data.tables import Silo, SiloTable
-from fedrank.silos.glm.sums import moments_of
+from fedrank.silos.glm import moments_of
 from fedrank.silos.sceptic import ways
 from fedrank.silos.sceptic.auc import ranks
 from fedrank.silos.sceptic.compare import answer, targets_of
 from fedrank.silos.sceptic.learners import PENALTIES, Own, choose_penalty, fit_alone, fit_glm, fit_trees, folds, split
-from fedrank.silos.sceptic.probes import alike, association, probe, score_models
+from fedrank.silos.sceptic.probes import alike, association, probe, score_models, verdicts
 from fedrank.silos.sceptic.summary import Summary
-from fedrank.silos.sceptic.verdicts import verdicts
 
 P = 5
 QUICK = ("alone", "as-they-are", "averaged", "federated", "shrunk")  # trees take longer

@@ -6,8 +6,7 @@ from jaxtyping import TypeCheckError
 from silo_worlds import make_rule
 
 from fedrank.silos.averaging import average
-from fedrank.silos.bandits.arms import cluster_arms, members_of
-from fedrank.silos.bandits.rules import start, update
+from fedrank.silos.bandits.rules import cluster_arms, members_of, start, update
 from fedrank.silos.bandits.statistics import differences
 from fedrank.silos.data.splits import Rows
 from fedrank.silos.local_sgd import LocalSgd

@@ -9,7 +9,7 @@ import fedrank
 from fedrank.core.errors import DataError, ModelError
 from fedrank.engine.layers import Affine
 from fedrank.engine.model import ModelParts
-from fedrank.metrics.auc import host_auc
+from fedrank.metrics.offline import host_auc
 from fedrank.silos.build import build_silos, sizes
 from fedrank.silos.config import Network, Silos, SilosEvaluation
 from fedrank.silos.data.coding import Coding

@@ -9,10 +9,8 @@ from studies import COLUMNS, NO_RULES, SILOS, codebook, csv, node, rows
 
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError, RunError
 from fedrank.silos.studies.codebook import Column, Question, Rules, codebook_toml, from_text
-from fedrank.silos.studies.coordinator import Coordinator, run_study
-from fedrank.silos.studies.folder import StudyFolder
-from fedrank.silos.studies.keys import Key, make_key, read_key
-from fedrank.silos.studies.masks import add_masks, unmask
+from fedrank.silos.studies.coordinator import Coordinator, StudyFolder, run_study
+from fedrank.silos.studies.keys import Key, add_masks, make_key, read_key, unmask
 from fedrank.silos.studies.messages import Answer, Round, read_message, write_message
 from fedrank.silos.studies.node import MOST_ROUNDS, Node, open_node
 from fedrank.silos.studies.protocol import Ask

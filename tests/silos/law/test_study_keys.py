@@ -12,8 +12,7 @@ from studies import SILOS, codebook, csv, node, rows
 from fedrank.cli.main import app
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.silos.studies.codebook import COORDINATOR, Question, codebook_toml, from_text, read_codebook
-from fedrank.silos.studies.coordinator import Coordinator, run_study
-from fedrank.silos.studies.folder import StudyFolder
+from fedrank.silos.studies.coordinator import Coordinator, StudyFolder, run_study
 from fedrank.silos.studies.keys import KEY, Key, make_key
 from fedrank.silos.studies.messages import Answer, Round, read_message, write_message
 from fedrank.silos.studies.node import open_node

@@ -14,8 +14,7 @@ from fedrank.core.errors import RunError
 from fedrank.engine.checkpoint import lock_folder
 from fedrank.silos.studies import node as of_node
 from fedrank.silos.studies.codebook import Question, Rules
-from fedrank.silos.studies.coordinator import Coordinator
-from fedrank.silos.studies.folder import open_study
+from fedrank.silos.studies.coordinator import Coordinator, open_study
 from fedrank.silos.studies.messages import Round
 from fedrank.silos.studies.node import MOST_ROUNDS
 from fedrank.silos.studies.protocol import Ask

@@ -5,11 +5,11 @@ import pytest
 from scipy.cluster import hierarchy
 
 from fedrank.core.errors import ConfigError
-from fedrank.silos.bandits import arms
+from fedrank.silos.bandits import rules
 
 
 def of(table, target):
-    return arms.members_of(table, target, table.shape[1] + 1)
+    return rules.members_of(table, target, table.shape[1] + 1)
 
 
 def sets(members):
@@ -19,8 +19,8 @@ def sets(members):
 def test_pairs_are_the_target_with_each_other_silo():
     for target in range(4):
         wanted = [{target, other} for other in range(4) if other != target]
-        assert sets(of(arms.pair_table(4, alone=False), target)) == wanted
-        assert sets(of(arms.pair_table(4), target)) == [{target}, *wanted]
+        assert sets(of(rules.pair_table(4, alone=False), target)) == wanted
+        assert sets(of(rules.pair_table(4), target)) == [{target}, *wanted]
 
 
 def test_combinations_are_all_sets_with_the_target_in_binary_order():
@@ -29,30 +29,30 @@ def test_combinations_are_all_sets_with_the_target_in_binary_order():
         wanted = []
         for number in range(2 ** len(others)):
             wanted.append({target} | {silo for i, silo in enumerate(others) if number & 2**i})
-        assert sets(of(arms.combination_table(silos), target)) == wanted
+        assert sets(of(rules.combination_table(silos), target)) == wanted
         assert wanted[0] == {target} and wanted[-1] == set(range(silos))
 
 
 def test_everyone_is_one_arm_and_leave_one_out_starts_with_it():
-    assert sets(of(arms.everyone_table(4), 2)) == [{0, 1, 2, 3}]
+    assert sets(of(rules.everyone_table(4), 2)) == [{0, 1, 2, 3}]
 
 
-@pytest.mark.parametrize("table", [arms.pair_table, arms.combination_table, arms.everyone_table])
+@pytest.mark.parametrize("table", [rules.pair_table, rules.combination_table, rules.everyone_table])
 def test_members_of_a_table_are_its_sets_with_the_target(table):
     for target in range(5):
         np.testing.assert_array_equal(of(table(5), target), np.insert(table(5), target, True, axis=1))
 
 
 def test_the_thesis_writes_an_arm_as_digits():
-    assert arms.code(np.array([False, True, True, False])) == "0110"
-    assert [arms.code(row) for row in of(arms.pair_table(4, alone=False), 1)] == ["1100", "0110", "0101"]
+    assert rules.code(np.array([False, True, True, False])) == "0110"
+    assert [rules.code(row) for row in of(rules.pair_table(4, alone=False), 1)] == ["1100", "0110", "0101"]
 
 
 def test_an_arm_is_named_after_its_silos():
     names = ["Cleveland", "Hungarian", "Switzerland"]
-    assert arms.name([True, True, False], names) == "Cleveland + Hungarian"
-    assert arms.name([True, True, False], names, target=1) == "Hungarian + Cleveland"
-    assert arms.name([False, True, False], names, target=1) == "Hungarian"
+    assert rules.name([True, True, False], names) == "Cleveland + Hungarian"
+    assert rules.name([True, True, False], names, target=1) == "Hungarian + Cleveland"
+    assert rules.name([False, True, False], names, target=1) == "Hungarian"
 
 
 def by_scipy(updates, target, clusters):
@@ -67,7 +67,7 @@ def test_clusters_are_those_of_scipy(silos, clusters, targets):
     random = np.random.default_rng(silos)
     for target in targets:
         updates = random.normal(size=(silos, 12)).astype(np.float32)
-        found = np.asarray(arms.cluster_arms(updates, target, clusters))
+        found = np.asarray(rules.cluster_arms(updates, target, clusters))
         assert sets(found)[0] == {target}
         assert set(sets(found)[1:]) == by_scipy(updates, target, clusters)
         firsts = [min(members - {target}) for members in sets(found)[1:]]
@@ -81,28 +81,28 @@ def test_clusters_find_groups_among_a_hundred_silos():
     updates = np.eye(6, 12)[group] + 0.05 * random.normal(size=(100, 12))
     updates = (updates * random.uniform(0.1, 10, (100, 1))).astype(np.float32)
     for target in (0, 57):
-        found = sets(arms.cluster_arms(updates, target, 6))
+        found = sets(rules.cluster_arms(updates, target, 6))
         assert set(found[1:]) == {frozenset({target, *np.flatnonzero(group == g).tolist()}) for g in range(6)}
 
 
 def test_one_cluster_is_everyone_and_as_many_as_others_are_pairs():
     updates = np.random.default_rng(4).normal(size=(7, 12)).astype(np.float32)
-    assert sets(arms.cluster_arms(updates, 1, 1)) == [{1}, set(range(7))]
-    np.testing.assert_array_equal(arms.cluster_arms(updates, 1, 6), of(arms.pair_table(7), 1))
+    assert sets(rules.cluster_arms(updates, 1, 1)) == [{1}, set(range(7))]
+    np.testing.assert_array_equal(rules.cluster_arms(updates, 1, 6), of(rules.pair_table(7), 1))
 
 
 def test_an_update_of_zero_is_orthogonal_to_all():
     updates = np.zeros((7, 12), np.float32)
     updates[:, :2] = [[1, 0], [5, 0.1], [0, 0], [-1, 0.05], [-1, 0], [2, 0], [-3, 0.1]]
-    assert sets(arms.cluster_arms(updates, 1, 3))[1:] == [{0, 1, 5}, {1, 2}, {1, 3, 4, 6}]
+    assert sets(rules.cluster_arms(updates, 1, 3))[1:] == [{0, 1, 5}, {1, 2}, {1, 3, 4, 6}]
 
 
 def test_impossible_arms_are_refused():
     for call, words in [
-        (lambda: arms.combination_table(13), "2.12 arms, too many.*Use pairs, or clusters"),
-        (lambda: arms.pair_table(1), "at least 2 silos, got 1"),
-        (lambda: arms.cluster_arms(np.ones((4, 2)), 0, 4), "clusters must be from 1 to 3 for 4 silos, got 4"),
-        (lambda: arms.cluster_arms(np.ones((4, 2)), 0, 0), "clusters must be"),
+        (lambda: rules.combination_table(13), "2.12 arms, too many.*Use pairs, or clusters"),
+        (lambda: rules.pair_table(1), "at least 2 silos, got 1"),
+        (lambda: rules.cluster_arms(np.ones((4, 2)), 0, 4), "clusters must be from 1 to 3 for 4 silos, got 4"),
+        (lambda: rules.cluster_arms(np.ones((4, 2)), 0, 0), "clusters must be"),
     ]:
         with pytest.raises(ConfigError, match=words):
             call()

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy.stats import rankdata
 from sklearn import metrics
 
-from fedrank.metrics.auc import host_auc, host_log_loss
+from fedrank.metrics.offline import host_auc, host_log_loss
 
 VALUES = [-np.inf, -1.5, -0.0, 0.0, 0.25, 3e8, np.inf]
 ROWS = 24  # one shape for all lists: shorter ones are padded

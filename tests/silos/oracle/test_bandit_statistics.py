@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from fedrank.core.errors import ConfigError, DataError
-from fedrank.silos.bandits import arms
+from fedrank.silos.bandits import rules
 from fedrank.silos.bandits.statistics import EXACT_PAIRS, differences, intervals, judge_inversion
 
 # paired differences
@@ -15,7 +15,7 @@ def test_a_silo_is_compared_with_the_same_arm_without_it():
     """All combinations of target 1 and silos 0, 2: arms are {1}, {0, 1}, {1, 2}, {0, 1, 2}."""
     increments = np.array([[0.0, 0.1, 0.2, 0.6], [0.0, 0.3, -0.1, 0.0], [0.0, 0.3, 0.1, 0.2], [0, 0, 0, np.nan]])
     observed = np.array([[1, 1, 1, 1], [1, 1, 0, 1], [0, 0, 0, 1], [0, 0, 1, 1]], bool)
-    members = arms.members_of(arms.combination_table(3), 1, 3)
+    members = rules.members_of(rules.combination_table(3), 1, 3)
     # Round 0: means of (.1 − 0, .6 − .2) and (.2 − 0, .6 − .1). Round 1 lacks {1, 2}. Rounds 2 and 3 have no pair.
     np.testing.assert_allclose(differences(increments, observed, members, 0), [0.25, 0.3, np.nan, np.nan])
     np.testing.assert_allclose(differences(increments, observed, members, 2), [0.35, -0.3, np.nan, np.nan])
@@ -23,7 +23,7 @@ def test_a_silo_is_compared_with_the_same_arm_without_it():
 
 def test_a_pair_without_the_arm_alone_is_compared_with_the_targets_own_model():
     increments, observed = np.array([[0.1, -0.2], [0.3, 0.4]]), np.array([[1, 1], [0, 1]], bool)
-    members = arms.members_of(arms.pair_table(3, alone=False), 0, 3)
+    members = rules.members_of(rules.pair_table(3, alone=False), 0, 3)
     np.testing.assert_allclose(differences(increments, observed, members, 1), [0.1, np.nan])
     np.testing.assert_allclose(differences(increments, observed, members, 2), [-0.2, 0.4])
 
@@ -31,7 +31,7 @@ def test_a_pair_without_the_arm_alone_is_compared_with_the_targets_own_model():
 def test_a_pair_with_the_arm_alone_needs_it_observed():
     increments, observed = np.array([[0.01, 0.1, 0.2], [0.01, 0.1, 0.2]]), np.array([[1, 1, 0], [0, 1, 0]], bool)
     np.testing.assert_allclose(
-        differences(increments, observed, arms.members_of(arms.pair_table(3), 0, 3), 1), [0.09, np.nan]
+        differences(increments, observed, rules.members_of(rules.pair_table(3), 0, 3), 1), [0.09, np.nan]
     )
 
 
@@ -44,7 +44,7 @@ def test_leaving_one_out_pairs_with_everyone():
 
 def test_the_target_has_nothing_to_be_compared_with():
     assert np.isnan(
-        differences(np.ones((2, 8)), np.ones((2, 8), bool), arms.members_of(arms.combination_table(4), 2, 4), 2)
+        differences(np.ones((2, 8)), np.ones((2, 8), bool), rules.members_of(rules.combination_table(4), 2, 4), 2)
     ).all()
 
 

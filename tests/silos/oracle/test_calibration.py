@@ -7,7 +7,7 @@ from scipy.special import expit
 from sklearn.metrics import brier_score_loss
 
 from fedrank.core.errors import ConfigError
-from fedrank.silos.sceptic.calibration import calibration, conformal, threshold
+from fedrank.silos.sceptic.compare import calibration, conformal, threshold
 
 
 def rows(seed=0, n=400, slope=1.0, shift=0.0):

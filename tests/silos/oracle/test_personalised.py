@@ -27,7 +27,7 @@ from silo_worlds import word
 
 from fedrank.core.native import map_trees
 from fedrank.core.streams import run_words
-from fedrank.engine.conditions import Conditions
+from fedrank.engine.attackers import Conditions
 from fedrank.engine.native import NativeSimulator
 from fedrank.silos.averaging import FedAvg, FineTuned, LocalOnly
 from fedrank.silos.data.splits import pool_training_rows

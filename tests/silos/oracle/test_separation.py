@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 
-from fedrank.silos.glm.newton import Sums, firth_gradient, sums
+from fedrank.silos.glm import Sums, firth_gradient, sums
 from fedrank.silos.studies.families import family_of
 from fedrank.silos.studies.protocol import Rows, run
 from fedrank.silos.studies.regression import answer, fit

@@ -19,8 +19,7 @@ from fedrank.data import load
 from fedrank.data.catalogue import CATALOGUE
 from fedrank.data.folders import find
 from fedrank.silos.data.files import read_columns, read_silos
-from fedrank.silos.data.generate import ROLES, generate_silos
-from fedrank.silos.data.reader import heart_disease
+from fedrank.silos.data.reader import ROLES, generate_silos, heart_disease
 from fedrank.silos.data.splits import Sizes, split
 
 

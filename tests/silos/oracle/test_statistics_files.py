@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import FormatError, MissingDataError
-from fedrank.silos.data.files import read_columns
-from fedrank.silos.data.formats import SUFFIXES
+from fedrank.silos.data.files import SUFFIXES, read_columns
 from fedrank.silos.studies.codebook import Codebook, Column
 from fedrank.silos.studies.table import own_table
 

@@ -10,7 +10,7 @@ from scipy.stats import chi2
 from study_silos import CLUSTER, COUNT, DATA, DESIGN, KEPT, NAMES, OWN, R, close, cut, cut_by_cluster, run_over
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
-from fedrank.silos.glm.newton import firth_gradient
+from fedrank.silos.glm import firth_gradient
 from fedrank.silos.studies.families import (
     Linear,
     Logistic,

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import fedrank
-from fedrank.core import plugins
+from fedrank.core import registry
 from fedrank.core.errors import ConfigError, ModelError, UnknownNameError
 from fedrank.engine.settings import from_dict
 from fedrank.slates.build import experiment_of
@@ -97,11 +97,11 @@ def installed(tmp_path, monkeypatch):
     (about / "entry_points.txt").write_text(f"[fedrank.slate_learners]\nmine = {__name__}:MeanOfItem\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
-    plugins._points.cache_clear()
-    plugins.get.cache_clear()
+    registry._points.cache_clear()
+    registry.get.cache_clear()
     yield
-    plugins._points.cache_clear()
-    plugins.get.cache_clear()
+    registry._points.cache_clear()
+    registry.get.cache_clear()
 
 
 def test_an_installed_package_names_it(installed):

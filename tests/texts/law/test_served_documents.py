@@ -240,7 +240,7 @@ def test_one_bad_file_is_left_out_and_named(tmp_path):
 def test_a_kind_whose_reader_is_not_installed_is_one_clear_error(tmp_path, monkeypatch):
     (tmp_path / "a.pdf").write_bytes(pdf(["x"]))
     (tmp_path / "b.txt").write_text("x")
-    monkeypatch.setattr("fedrank.core.optional.is_installed", lambda package: package != "pypdf")
+    monkeypatch.setattr("fedrank.core.lazy.is_installed", lambda package: package != "pypdf")
     with pytest.raises(MissingExtraError, match="documents"):
         list(read_documents(tmp_path, []))
 

@@ -7,9 +7,8 @@ from fedrank.core.errors import ConfigError
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.texts.config import Evaluation, Sketch, Texts, TextsRun
 from fedrank.texts.data.generate import generate_texts
-from fedrank.texts.gate import _folds, cross_validated
 from fedrank.texts.rows import ISOLATED, SKETCHED, run_setups
-from fedrank.texts.scores import UNTRAINED, score_all
+from fedrank.texts.scores import UNTRAINED, _folds, cross_validated, score_all
 from fedrank.texts.silo_sketch import FEDERATED, SiloSketch
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI
 from fedrank.texts.task import TASK

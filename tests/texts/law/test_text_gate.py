@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedrank.texts.gate import gate
-from fedrank.texts.scores import UNTRAINED
+from fedrank.texts.scores import UNTRAINED, gate
 from fedrank.texts.silo_sketch import FEDERATED
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, UNUSED, VALI
 

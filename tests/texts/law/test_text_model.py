@@ -11,8 +11,8 @@ from text_worlds import setup_of, small_federation, small_texts
 
 import fedrank
 from fedrank.core.errors import ConfigError, DataError, MissingDataError, ModelError, UnknownNameError
-from fedrank.engine.scoring import blocks
-from fedrank.engine.scoring import scores as scored
+from fedrank.engine.model import blocks
+from fedrank.engine.model import scores as scored
 from fedrank.texts.config import Texts
 from fedrank.texts.data.features import NAMES, statistics_of
 from fedrank.texts.data.generate import generate_texts

@@ -6,8 +6,8 @@ import pytest
 from jaxtyping import TypeCheckError
 
 from fedrank.texts.data.features import Statistics, bm25, search_list
-from fedrank.texts.gate import gate
 from fedrank.texts.graded import Batch, GradedLearner
+from fedrank.texts.scores import gate
 from fedrank.texts.silo_sketch.setup.rows import scale_of
 from fedrank.texts.sketch.noise import SketchNoise
 from fedrank.texts.sketch.sizing import row_error

@@ -24,8 +24,7 @@ from fedrank.core.messages import PUBLIC_AXES, Layout
 from fedrank.texts.data.features import NAMES
 from fedrank.texts.silo_sketch.setup import Agree
 from fedrank.texts.silo_sketch.setup.exchange_sketches import Receive, open_sealed, rows_of_party
-from fedrank.texts.silo_sketch.setup.messages import Agreed, OwnSketches
-from fedrank.texts.silo_sketch.setup.settings import FederatedStatistics, statistics_secret
+from fedrank.texts.silo_sketch.setup.settings import Agreed, FederatedStatistics, OwnSketches, statistics_secret
 from fedrank.texts.silo_sketch.state import TRAIN
 from fedrank.texts.sketch.key import ALL_SILOS
 

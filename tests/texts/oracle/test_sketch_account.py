@@ -8,8 +8,7 @@ import pytest
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import BASIC, Unit
 from fedrank.privacy.calibration import concentrated_epsilon
-from fedrank.texts.sketch.account import sketch_account
-from fedrank.texts.sketch.noise import SketchNoise
+from fedrank.texts.sketch.noise import SketchNoise, sketch_account
 
 
 def _parts(report):

@@ -8,9 +8,9 @@ from text_worlds import small_federation
 
 from fedrank.core.errors import ConfigError
 from fedrank.texts.data.features import statistics_of
+from fedrank.texts.silo_sketch.setup.exchange_sketches import LARGEST, own_cells, posterior_counts
 from fedrank.texts.silo_sketch.setup.settings import FederatedStatistics
 from fedrank.texts.sketch import Hashes, SketchShape
-from fedrank.texts.sketch.posterior import LARGEST, own_cells, posterior_counts
 
 
 def by_hand(cells, sign, share, mean, relative, mechanism, scale):

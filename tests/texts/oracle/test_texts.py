@@ -12,7 +12,7 @@ from fedrank.core.errors import ChecksumError, DataError, FormatError, MissingDa
 from fedrank.data import fetch as fetching
 from fedrank.data import load
 from fedrank.data.catalogue import CATALOGUE, DataSet, Download
-from fedrank.data.checksums import verify
+from fedrank.data.lines import verify
 from fedrank.texts.data.collection import Texts
 from fedrank.texts.data.corpus import corpus_of, tokenise
 from fedrank.texts.data.reader import LAYOUTS, read_npl, read_smart, read_trec

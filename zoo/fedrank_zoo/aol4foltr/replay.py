@@ -25,7 +25,7 @@ from jaxtyping import Float, Int
 
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.core.lazy import jax, jnp
-from fedrank.ranking.learners.pdgd import pdgd_gradient, sample_ranking
+from fedrank.ranking.learners import pdgd_gradient, sample_ranking
 from fedrank.ranking.rankers.linear import Linear
 from fedrank_zoo.aol4foltr.log import UserLog
 

@@ -36,10 +36,9 @@ from fedrank.core.lazy import jax, jnp
 from fedrank.core.rng import perturbation_jax
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
-from fedrank.ranking.learners.pdgd import Learned
+from fedrank.ranking.learners import Learned
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.reference import rank, simulate_clicks
-from fedrank.ranking.sessions.results import SessionResults
+from fedrank.ranking.sessions.reference import SessionResults, rank, simulate_clicks
 from fedrank_zoo.dueling.kernel import duels
 from fedrank_zoo.dueling.multileaving import CLOSE, assignment, credit, document_weights, multileave
 

@@ -23,7 +23,7 @@ from fedrank.ranking.build import splits_of, user_for
 from fedrank.ranking.config import DeviceRun, RankingRun
 from fedrank.ranking.data.splits import Splits
 from fedrank.ranking.evaluate import Measurement
-from fedrank.ranking.personal import OWN_RANKERS
+from fedrank.ranking.run import OWN_RANKERS
 from fedrank_zoo.leaderboard.grid import CHOOSING, MEASURE
 
 #: Measures of a cell.

@@ -56,7 +56,7 @@ def leaderboard(
         workers: Processes on this machine; 0: one a processor.
         address: Of a cluster of dask or ray that runs already.
     """
-    from fedrank.engine.executors.choose import executor as chosen
+    from fedrank.engine.executors import executor as chosen
     from fedrank_zoo.leaderboard.board import run_board
     from fedrank_zoo.leaderboard.grid import Terms, default_grid, entrants, parts_here
 

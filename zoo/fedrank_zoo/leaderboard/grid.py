@@ -19,7 +19,7 @@ from fedrank.core.registry import Registry
 from fedrank.core.trees import Json, flat, nest
 from fedrank.data.catalogue import CATALOGUE, list_data_sets
 from fedrank.data.folders import place_of
-from fedrank.engine.cells import Cell
+from fedrank.engine.executors import Cell
 from fedrank.engine.methods import method, method_names
 from fedrank.engine.settings import as_dict, from_dict, setting_names
 from fedrank.ranking.build import splits_of

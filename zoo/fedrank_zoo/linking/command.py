@@ -25,7 +25,7 @@ def links(
     """
     import numpy as np
 
-    from fedrank.core.optional import require
+    from fedrank.core.lazy import require
     from fedrank_zoo.linking.world import attack, linking_sentence, observe
 
     require("sklearn", "The attack that learns how reports are linked", "sklearn")  # before devices report for minutes

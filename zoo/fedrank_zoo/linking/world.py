@@ -29,13 +29,13 @@ import numpy as np
 from jaxtyping import Float
 
 from fedrank.core.errors import RunError
-from fedrank.core.optional import require
+from fedrank.core.lazy import require
 from fedrank.deploy.device import Device, conversation
 from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.hub.app import HubApp
 from fedrank.deploy.hub.folder import HubFolder
-from fedrank.deploy.hub.gateway import TokenApp
 from fedrank.deploy.hub.hub import Hub
+from fedrank.deploy.hub.service import TokenApp
 from fedrank.deploy.hub.tally import Counters
 from fedrank.deploy.oblivious.relay import GatewayClient, RelayApp, RelaySettings
 from fedrank.report.claims import Named, Percent, Sentence, join_all, say

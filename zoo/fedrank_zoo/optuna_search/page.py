@@ -16,11 +16,10 @@ from pathlib import Path
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.report import describe, figures, tables, wording
 from fedrank.report.charts import MUTED, OKABE_ITO, Chart, Panel, compose, decimal_labels, ticks
-from fedrank.report.claims import Comparison, Measured, Named, say
+from fedrank.report.claims import Comparison, Measured, Named, Number, Opening, say
 from fedrank.report.compare import MOST_CURVES, write_comparison
 from fedrank.report.html import h, section
 from fedrank.report.load import load
-from fedrank.report.opening import Number, Opening
 from fedrank.report.statistics import Interval, final_values
 from fedrank.report.tables import Column, Table
 from fedrank_zoo.optuna_search.search import Trial, best

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrank.core.errors import ConfigError, FedrankError, RunError
-from fedrank.core.optional import require
+from fedrank.core.lazy import require
 from fedrank.core.trees import Json
 from fedrank.engine.config import RunConfig
 from fedrank.engine.progress import Listener

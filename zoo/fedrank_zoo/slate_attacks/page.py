@@ -10,9 +10,8 @@ from typing import Any
 
 from fedrank.core.trees import Json
 from fedrank.metrics.returns import MeanInterval
-from fedrank.report.claims import Measured, Named, Percent, Sentence, join_all, say
+from fedrank.report.claims import Measured, Named, Number, Opening, Percent, Sentence, join_all, say
 from fedrank.report.figures import Level, levels_figure
-from fedrank.report.opening import Number, Opening
 from fedrank.report.page import write_findings_page
 from fedrank.report.statistics import Interval
 from fedrank.report.tables import Column, Table

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from typing_extensions import override
 
 from fedrank.core.errors import RunError
-from fedrank.core.optional import OptionalModule
+from fedrank.core.lazy import OptionalModule
 from fedrank.texts.served.analyser import Analyser
 from fedrank.texts.served.documents import Document
 from fedrank.texts.served.engines import Candidate

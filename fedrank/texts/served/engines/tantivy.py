@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from fedrank.core.errors import RunError
-from fedrank.core.optional import OptionalModule
+from fedrank.core.lazy import OptionalModule
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.texts.served.analyser import Analyser, english
 from fedrank.texts.served.documents import Document, Words, batches, document_of, index_fingerprint, passages_of

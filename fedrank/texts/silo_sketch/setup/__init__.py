@@ -39,7 +39,7 @@ from fedrank.core.protocol import Party, Protocol
 from fedrank.privacy.secure_sum import party as secure_sum_party
 from fedrank.privacy.secure_sum.messages import Step, message_sizes
 from fedrank.privacy.secure_sum.server import Server
-from fedrank.texts.silo_sketch.setup import messages as wire
+from fedrank.texts.silo_sketch.setup import settings as wire
 from fedrank.texts.silo_sketch.setup.exchange_sketches import Publish, Receive, SetScale
 from fedrank.texts.silo_sketch.setup.rows import SiloTexts
 from fedrank.texts.silo_sketch.setup.settings import (

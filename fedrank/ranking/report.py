@@ -11,9 +11,8 @@ from typing_extensions import override
 from fedrank.core.privacy_report import Unit
 from fedrank.engine.study import Paper, Study
 from fedrank.report import describe, sections
-from fedrank.report.claims import Comparison, Measured, Named, Sentence, Unseen, Verdict, list_all, say
+from fedrank.report.claims import Comparison, Measured, Named, Number, Opening, Sentence, Unseen, Verdict, list_all, say
 from fedrank.report.curves import NOTHING_YET, CurvesShown, leading_measure
-from fedrank.report.opening import Number, Opening
 from fedrank.report.run import Run
 from fedrank.report.statistics import final_values, first_values, mean_interval
 

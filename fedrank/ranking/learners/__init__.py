@@ -1,1 +1,0 @@
-"""Online learning to rank in one session: PDGD."""

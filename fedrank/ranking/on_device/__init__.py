@@ -1,1 +1,0 @@
-"""Code of a device without JAX: messages and scores, with NumPy."""

@@ -1,1 +1,0 @@
-"""Contents of the page of a run of rankers."""

@@ -1,1 +1,0 @@
-"""Newton's method on sums over silos, and moments of their columns."""

@@ -148,7 +148,7 @@ class Log:
 
     def repeats(self) -> bool:
         """True if a slate has an item twice."""
-        return len(np.unique(np.stack([self.slates, self.items]), axis=1)[0]) < len(self.items)
+        return len(np.unique(self.slates * len(self.item_ids) + self.items)) < len(self.items)
 
 
 def _within(places: np.ndarray, ids: np.ndarray) -> Bool[np.ndarray, " rows"]:
@@ -585,7 +585,7 @@ def judge(
     total = counted.sum(axis=0)
     if table.shape != total.shape[1:]:
         raise DataError(f"the policy has {table.shape} items and positions, and the logs have {total.shape[1:]}.")
-    policy = Policy(table, distinct=not any(log.repeats() for log in logs) and any(log.whole() for log in logs))
+    policy = Policy(table, distinct=any(log.whole() for log in logs) and not any(log.repeats() for log in logs))
     models = [mean_rewards(total - one, prior) for one in counted]
     summaries = [np.sum([summary(part[fold], policy, models[fold]) for fold in range(folds)], axis=0) for part in parts]
     each = [

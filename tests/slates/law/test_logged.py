@@ -114,6 +114,20 @@ def test_a_wrong_model_costs_no_bias_and_a_right_one_narrows(world):
     assert widths["right"] < widths["none"] < widths["wrong"]
 
 
+def test_platforms_sums_of_slates_are_those_of_one_log(tmp_path):
+    write_logs(tmp_path)
+    logs = [log.part(0, 400) for log in read_logs([tmp_path])]
+    columns = ("items", "positions", "rewards", "propensity", "cascade")
+    joined = {name: np.concatenate([getattr(log, name) for log in logs]) for name in columns}
+    slates = np.concatenate([logs[0].slates, logs[1].slates + 400])
+    one = Log("both", **joined, slates=slates, item_ids=logs[0].item_ids, position_ids=logs[0].position_ids)
+    model, policy = mean_rewards(counts(logs)), Policy(best(mean_rewards(counts(logs)), 5), distinct=True)
+    apart = sum(summary(log, policy, model) for log in logs)
+    np.testing.assert_allclose(apart, summary(one, policy, model))
+    found = judgement(apart)
+    assert (found.slates, found.rows) == (800, 2400) and found.estimates["sips"].value > 0
+
+
 #: Slates of two out of three items, as one of different items and as one that may repeat them.
 PAIRS = {
     distinct: [s for s in itertools.product(range(3), repeat=2) if not distinct or s[0] != s[1]]

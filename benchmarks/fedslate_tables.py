@@ -117,12 +117,40 @@ def table(cells: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def printed_table(studies: dict[str, Any]) -> str:
+    """Every printed value beside ours, and beside chocolate from beginning to end (``full/constant.json``)."""
+    printed = json.loads((PAPER / "expected.json").read_text(encoding="utf-8"))["values"]
+    constant = json.loads((PAPER / "constant.json").read_text(encoding="utf-8"))
+    settings = dict(
+        zip(("ten", "hundred", "five_hundred"), (key for key in constant if key.startswith("N")), strict=True)
+    )
+    lines = ["| source | run | | printed | ours | chocolate |", "|---|---|---|---|---|---|"]
+    for one in printed:
+        metric, _, platform = one["measure"].rstrip(")").partition(" (")
+        ours, never = (
+            of[platform][metric]
+            for of in (
+                studies[one["study"]][one["where"]["case"]]["published"],
+                constant[settings[one["study"]]],
+            )
+        )
+        low, middle, high = never
+        if metric == "ETROR":
+            cells = f"{one['value']:,} | {sorted(ours)[len(ours) // 2]:,} ({min(ours):,} to {max(ours):,})"
+        else:
+            cells = f"{one['value']:,.0f} | {ours['mean']:,.0f} [{ours['low']:,.0f}, {ours['high']:,.0f}]"
+        which = f"{one['where']['case']} | {platform}, {metric}"
+        lines.append(f"| {one['source']} | {which} | {cells} | {middle:,.0f} ({low:,.0f} to {high:,.0f}) |")
+    return "\n".join(lines)
+
+
 def show(found: dict[str, Any]) -> None:
-    """Print the tables of all studies, and what they cost."""
+    """Print the tables of all studies, what they cost, and the printed values."""
     for name, cells in found["studies"].items():
         print(f"\n{name}\n\n{table(cells)}\n")
         costs = {case: row["CPU-seconds"] for case, row in cells.items() if "CPU-seconds" in row}
         print(f"CPU-seconds: {sum(costs.values())} ({', '.join(f'{case}: {cost}' for case, cost in costs.items())})")
+    print(f"\n{printed_table(found['studies'])}")
 
 
 def main() -> None:

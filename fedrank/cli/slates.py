@@ -39,12 +39,14 @@ def evaluate(
     """Estimate what policies would have earned where others filled the slates, and how sure that is.
 
     A log is a table of commas in the form of the Open Bandit Dataset: item_id, click, propensity_score (the probability
-    with which the platform showed this item there) and, where there are, position and timestamp. Each file is a
-    platform, and all show the same items. This command reads all of them in one place; where each platform keeps its
-    log, only sums over rows would leave it.
+    with which the platform showed this item there) and, where there are, position, timestamp, and both slate_id and
+    pscore_cascade (the probability of this item and those above it). Each file is a platform, and all show the same
+    items. This command reads all of them in one place; where each platform keeps its log, only sums over slates would
+    leave it.
 
-    ips weighs rows by inverse propensity, snips divides by the sum of the weights, dr (doubly robust) adds a model of
-    clicks. All with 95 % intervals, which mean nothing with fewer than about ten clicks behind them.
+    sips weighs whole slates by inverse propensity, rips and cdr (doubly robust, with a model of clicks) let clicks
+    depend on the items above, and ips, snips and dr on the item alone; they differ only where there are slates. All
+    with 95 % intervals, which mean nothing with fewer than about ten clicks behind them.
 
     Args:
         logs: Files, plain or packed, or folders of them.
@@ -55,7 +57,7 @@ def evaluate(
         seed: Of the draws of thompson.
         example: First write two small made-up logs to the folder.
     """
-    from fedrank.slates.logged import ESTIMATORS, Estimate, counts, judge, read_logs, write_logs
+    from fedrank.slates.logged import Estimate, counts, judge, read_logs, write_logs
 
     if not 0.0 < learn < 1.0:
         raise ConfigError(f"learn must be between 0 and 1, got {learn}.")
@@ -69,9 +71,9 @@ def evaluate(
     learns = any(_learns(name) for name in policy)
     cuts = [round(len(log) * learn) if learns else 0 for log in platforms]
     if learns and not all(0 < cut < len(log) for cut, log in zip(cuts, platforms, strict=True)):
-        raise ConfigError(f"learn = {learn} leaves no row to learn from, or none to judge.")
-    judged = [log.part(slice(cut, None)) for cut, log in zip(cuts, platforms, strict=True)]
-    counted = counts(log.part(slice(cut)) for cut, log in zip(cuts, platforms, strict=True)) if learns else None
+        raise ConfigError(f"learn = {learn} leaves no slate to learn from, or none to judge.")
+    judged = [log.part(cut, len(log)) for cut, log in zip(cuts, platforms, strict=True)]
+    counted = counts(log.part(0, cut) for cut, log in zip(cuts, platforms, strict=True)) if learns else None
     results = []
     for name in policy:
         each, together = judge(judged, _policy(name, counted, platforms[0], seed))
@@ -80,19 +82,19 @@ def evaluate(
     sentence = _policies_sentence(results)
     if as_json:
         found = [{"policy": name, "platform": one[0], **_plain(one[1])} for name, named in results for one in named]
-        print_json({"sentence": str(sentence), "learnt_from_rows": sum(cuts), "generated": example, "results": found})
+        print_json({"sentence": str(sentence), "learnt_from_slates": sum(cuts), "generated": example, "results": found})
         return
     print_parts(headline(sentence))
-    shown = ESTIMATORS[:3]
+    whole = any(log.whole() for log in platforms)
+    shown = ("ips", "rips", "sips", "cdr") if whole else ("ips", "snips", "dr")
     for name, named in results:
         drawn = table("platform", "logged", *shown, "clicks", numbers=("logged", "clicks"), title=Path(name).name)
         for platform, one in named:
             cells = (_with_ends(one.estimates[which]) for which in shown)
             drawn.add_row(platform, _with_ends(Estimate(one.logged.value)), *cells, f"{one.effective_clicks:.0f}")
         print_parts(drawn, f"{_verdict([one for _, one in named])}\n")
-    rows = sum(len(log) for log in judged)
     print(
-        f"Of 1,000 items shown, with 95 % intervals; {rows:,} rows judged"
+        f"Of 1,000 items shown, with 95 % intervals; {sum(map(len, judged)):,} {'slates' if whole else 'rows'} judged"
         + (f", {sum(cuts):,} earlier ones learnt from." if learns else ".")
     )
     print("clicks: as many would tell as much, had the policy itself earned them.")
@@ -169,7 +171,9 @@ def _verdict(judgements: list[Any]) -> str:
             f"{one.unseen:.0%} of what it shows was never shown at that position: only dr guesses what it earns"
         )
     elif any(_is_off(each.weight) for each in judgements):
-        said.append("the mean weight is not 1: the log's probabilities may not be those that items were shown with")
+        said.append(
+            "the mean weight is not 1: the log hardly shows what the policy does, or other chances than it says"
+        )
     return "; ".join(said) + "."
 
 

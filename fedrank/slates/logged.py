@@ -4,33 +4,46 @@ A log says what a platform showed, with which probability, and what that earned.
 Dataset (Saito et al., NeurIPS Datasets and Benchmarks 2021): comma-separated text with a line of names, and a row for
 each item that was shown::
 
-    timestamp, item_id, position, click, propensity_score
+    timestamp, slate_id, item_id, position, click, propensity_score, pscore_cascade
 
-``propensity_score`` is the probability with which the platform showed this item at this position. ``position`` and
-``timestamp`` may be missing: one position then, and the order of the file. Other columns are passed over.
+``propensity_score`` is the probability with which the platform showed this item at this position. Rows with one
+``slate_id`` are a slate; ``pscore_cascade`` is the probability of this item together with those above it, so that the
+last one's is the slate's. A log without both columns, such as Open Bandit's, has slates of one item: every row by
+itself. ``position`` and ``timestamp`` may be missing: one position then, and the order of the file. Other columns are
+passed over.
 
-A policy is the probability of each item at each position, the same for all users. The model of the doubly robust
-estimate is the mean reward of each item at each position. Counts are sums, so that platforms that show the same items
-learn one model together without a row of their logs leaving them.
+A policy is the chance of each item at each position, the same for all users. Where logged slates never have an item
+twice, nor has the policy's: items above are left out and the chances of the others scaled up (Plackett-Luce). The model
+of the doubly robust estimates is the mean reward of each item at each position. Counts are sums, so that platforms that
+show the same items learn one model together without a row of their logs leaving them.
 
-Of a row with reward r, shown with probability p, let w = π(item | position) / p be how much more often the policy would
-have shown it, and q̂ a model of rewards. Over n rows::
+Of the item at place l of a slate of L, with reward r_l, let w_l be π(item at l) / propensity_score, how much more often
+the policy would have shown it there; w_1:l the same of it and all items above; q̂_l the model. Sums are over l, and the
+mean is over slates::
 
-    logged    Σ r / n                                     what was earned
-    ips       Σ w r / n                                   inverse propensity; unbiased
-    snips     Σ w r / Σ w                                 self-normalised (Swaminathan & Joachims, NeurIPS 2015)
-    dm        Σ q̂(π) / n,  q̂(π) = Σ_a π(a) q̂(a)          direct: as good as the model
-    dr        Σ (q̂(π) + w (r − q̂)) / n                    doubly robust (Dudík et al., ICML 2011); unbiased
+    logged   Σ r_l                      what was earned
+    ips      Σ w_l r_l                  independent: users look at each place by itself (Li et al., KDD 2018)
+    snips    the same over Σ w_l        self-normalised (Swaminathan & Joachims, NeurIPS 2015)
+    rips     Σ w_1:l r_l                reward interaction: items above count too (McInerney et al., KDD 2020)
+    sips     w_1:L Σ r_l                standard: whatever users do
+    dm       Σ E_π q̂_l                  direct: as good as the model
+    dr       Σ E_π q̂_l + w_l (r_l − q̂_l)      doubly robust under what ips assumes (Dudík et al., ICML 2011)
+    cdr      Σ w_1:l (r_l − Q̂_l) + w_1:l−1 E_π Q̂_l   the same under what rips does (Kiyohara et al., WSDM 2022)
 
-All follow from Σ f fᵀ with f = (1, r, w, w r, q̂(π), q̂(π) + w (r − q̂)): a *summary* of 21 numbers. Summaries of
-platforms add up to that of all their rows, so that they judge a policy together without a row leaving them. Intervals
-are of the normal approximation, with the variance of a ratio by the delta method; they trust neither few clicks nor a
-policy that the log hardly shows, which is what the effective numbers are for.
+Q̂_l is q̂_l and what the model expects of the places below. Each is unbiased if users do as it assumes, whatever the
+model; with slates of one item ips, rips and sips are the same, and dr and cdr.
+
+All follow from Σ f fᵀ with f what a slate adds to each of these sums, to Σ w_l, to Σ w_1:L, and to the counts of slates
+and items: a *summary* of 66 numbers. Summaries of platforms add up to that of all their slates, so that they judge a
+policy together without a row leaving them. Slates are independent units. Intervals are of the normal approximation,
+with the variance of a ratio by the delta method; they trust neither few clicks nor a policy that the log hardly shows,
+which is what the effective numbers are for.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 import os
@@ -46,6 +59,7 @@ from fedrank.core.frame import Frame, missing_in, type_of
 from fedrank.data.lines import read_lines
 
 ITEM, POSITION, CLICK, PROPENSITY, TIME = "item_id", "position", "click", "propensity_score", "timestamp"
+SLATE, CASCADE = "slate_id", "pscore_cascade"
 #: Columns that a log must have.
 NEEDED = (ITEM, CLICK, PROPENSITY)
 #: Endings of the files of a folder that are tried.
@@ -66,9 +80,13 @@ class Log:
         propensity: The probability with which the platform showed it there, in (0, 1].
         item_ids: Identifiers of the items, ascending.
         position_ids: Identifiers of the positions, ascending.
+        slates: The slate of each row, counted from 0 in the order of the rows; empty for slates of one row.
+        cascade: The probability with which the platform showed this item and those above it, in (0, 1]; empty for
+            slates of one row, whose is the propensity.
 
     Raises:
-        DataError: There is no row, columns differ in length, or a number is out of range.
+        DataError: There is no row, columns differ in length, a number is out of range, or a slate lacks a position
+            above another.
     """
 
     name: str
@@ -78,10 +96,16 @@ class Log:
     propensity: Float64[np.ndarray, " rows"]
     item_ids: Shaped[np.ndarray, " items"]
     position_ids: Shaped[np.ndarray, " positions"]
+    slates: Int64[np.ndarray, " rows_or_none"] = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+    cascade: Float64[np.ndarray, " rows_or_none"] = dataclasses.field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self):
         n = len(self.items)
-        if not n or any(len(part) != n for part in (self.positions, self.rewards, self.propensity)):
+        if single := not len(self.slates):
+            object.__setattr__(self, "slates", np.arange(n))
+            object.__setattr__(self, "cascade", self.propensity)
+        columns = (self.positions, self.rewards, self.propensity, self.slates, self.cascade)
+        if not n or any(len(part) != n for part in columns):
             raise DataError(f"log {self.name}: needs columns of one length with at least one row.")
         cells = len(self.item_ids) * len(self.position_ids)
         if not 1 <= cells <= MOST_CELLS:
@@ -91,21 +115,40 @@ class Log:
             (POSITION, self.positions, _within(self.positions, self.position_ids), "a place in position_ids"),
             (CLICK, self.rewards, np.isfinite(self.rewards), "finite"),
             (PROPENSITY, self.propensity, (self.propensity > 0) & (self.propensity <= 1), "above 0 and at most 1"),
+            (CASCADE, self.cascade, (self.cascade > 0) & (self.cascade <= 1), "above 0 and at most 1"),
         ):
             _all_good(self.name, what, values, good, should)
+        if not single:
+            starts = np.diff(self.slates, prepend=-1)
+            counted = ((starts == 0) | (starts == 1)) & (self.slates >= 0)
+            _all_good(self.name, SLATE, self.slates, counted, "counted from 0 in the rows' order")
+            place = np.arange(n) - np.flatnonzero(starts)[self.slates]
+            should = "each once from the first on, in a slate"
+            _all_good(self.name, POSITION, self.position_ids[self.positions], self.positions == place, should)
 
     def __len__(self) -> int:
-        return len(self.items)
+        """Number of slates."""
+        return int(self.slates[-1]) + 1
 
-    def part(self, rows: slice | Int64[np.ndarray, " some"] | Bool[np.ndarray, " rows"]) -> Log:
-        """Some of the rows."""
-        return dataclasses.replace(
-            self,
-            items=self.items[rows],
-            positions=self.positions[rows],
-            rewards=self.rewards[rows],
-            propensity=self.propensity[rows],
-        )
+    def part(self, low: int, high: int) -> Log:
+        """The slates from ``low`` to before ``high``."""
+        rows = slice(*np.searchsorted(self.slates, (low, high)))
+        columns = {name: getattr(self, name)[rows] for name in ("items", "positions", "rewards", "propensity")}
+        if not self.whole():
+            rows = slice(0)
+        return dataclasses.replace(self, **columns, slates=self.slates[rows] - low, cascade=self.cascade[rows])
+
+    def whole(self) -> bool:
+        """True if a slate has more than one item."""
+        return len(self) < len(self.items)
+
+    def last(self) -> Int64[np.ndarray, " slates"]:
+        """The last position of each slate."""
+        return self.positions[np.flatnonzero(np.diff(self.slates, append=len(self)))]
+
+    def repeats(self) -> bool:
+        """True if a slate has an item twice."""
+        return len(np.unique(self.slates * len(self.item_ids) + self.items)) < len(self.items)
 
 
 def _within(places: np.ndarray, ids: np.ndarray) -> Bool[np.ndarray, " rows"]:
@@ -148,9 +191,18 @@ def read_logs(paths: Iterable[str | os.PathLike[str]]) -> tuple[Log, ...]:
             frame[PROPENSITY].astype(np.float64),
             item_ids,
             position_ids,
+            *_slate_columns(frame),
         )
         for place, (name, frame) in enumerate(zip(names, frames, strict=True))
     )
+
+
+def _slate_columns(frame: Frame) -> tuple[np.ndarray, ...]:
+    """``slates`` and ``cascade`` of a log in the order of its slates, if it has any."""
+    if SLATE not in frame:
+        return ()
+    ids = frame[SLATE]
+    return np.cumsum(np.append(False, ids[1:] != ids[:-1])), frame[CASCADE].astype(np.float64)
 
 
 def _logs_of(folder: Path) -> list[Path]:
@@ -168,7 +220,7 @@ def _logs_of(folder: Path) -> list[Path]:
 def _frame(file: Path) -> Frame:
     """The columns of a log in the order of time."""
     text = b"".join(read_lines(file))
-    frame = _parse(text, file, (TIME, ITEM, POSITION, CLICK, PROPENSITY))
+    frame = _parse(text, file, (TIME, SLATE, ITEM, POSITION, CLICK, PROPENSITY, CASCADE))
     if missing := [name for name in NEEDED if name not in frame]:
         raise FormatError(f"a log needs the columns {', '.join(NEEDED)}; there is no {', '.join(missing)}.", file, 1)
     if not len(frame):
@@ -176,10 +228,21 @@ def _frame(file: Path) -> Frame:
     for name in frame:
         if gaps := missing_in(frame[name]).sum():
             raise FormatError(f"column {name} must have a value in every row; {gaps} rows have none.", file)
-        if name in (CLICK, PROPENSITY) and type_of(frame[name]) is str:
+        if name in (CLICK, PROPENSITY, CASCADE) and type_of(frame[name]) is str:
             raise FormatError(f"column {name} must have numbers, got text.", file)
     frame = frame if POSITION in frame else frame.with_columns({POSITION: 1})
-    return frame.sort(TIME) if TIME in frame else frame
+    frame = frame.sort(TIME) if TIME in frame else frame
+    if SLATE not in frame:
+        return frame
+    if CASCADE not in frame:
+        raise FormatError(
+            f"a log with {SLATE} needs {CASCADE} too: the probability with which this item and those above it were "
+            "shown; the product of theirs where each position was filled by itself.",
+            file,
+            1,
+        )
+    _, first, slates = np.unique(frame[SLATE], return_index=True, return_inverse=True)
+    return frame[np.lexsort((frame[POSITION], first[slates]))]
 
 
 def _parse(text: bytes, file: Path, names: Iterable[str]) -> Frame:
@@ -195,34 +258,6 @@ def _number_ids(columns: Sequence[np.ndarray]) -> tuple[list[Int64[np.ndarray, "
     values = [column if whole else column.astype(str) for column in columns]
     ids = np.unique(np.concatenate(values))
     return [np.searchsorted(ids, one) for one in values], ids
-
-
-_ROWS, _ITEMS, _POSITIONS = 6000, 20, 3
-
-
-def write_logs(folder: Path, seed: int = 0) -> None:
-    """Write two logs of the same items: one platform shows them at random, the other rather those that it prefers.
-
-    Args:
-        folder: Made if it is not there; the files are ``even.csv`` and ``choosy.csv``.
-        seed: Of everything.
-    """
-    rng = np.random.default_rng(seed)
-    rates = rng.beta(2.0, 30.0, (_ITEMS, _POSITIONS))
-    folder.mkdir(parents=True, exist_ok=True)
-    preferences = {"even": np.ones(_ITEMS), "choosy": np.exp(rng.normal(size=_ITEMS))}
-    for name, weights in preferences.items():
-        chances = weights / weights.sum()
-        items, positions = rng.choice(_ITEMS, _ROWS, p=chances), rng.integers(_POSITIONS, size=_ROWS)
-        frame = Frame(
-            {
-                ITEM: items,
-                POSITION: positions + 1,
-                CLICK: (rng.random(_ROWS) < rates[items, positions]).astype(int),
-                PROPENSITY: chances[items],
-            }
-        )
-        (folder / f"{name}.csv").write_text(frame.to_csv())
 
 
 #: Column of a policy's file.
@@ -339,6 +374,101 @@ def _places(frame: Frame, name: str, ids: Shaped[np.ndarray, " ids"], file: Path
     return places
 
 
+#: Of a policy's chances at a position, less is rounding.
+_NOTHING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """A rule by which slates are filled from the first position on.
+
+    Attributes:
+        table: Chance of each item at each position; columns sum to 1.
+        distinct: Items above are left out, and the chances of the others scaled up.
+
+    Raises:
+        ConfigError: Some of its slates run out of items.
+    """
+
+    table: Table
+    distinct: bool = False
+
+    def follow(
+        self,
+        position: int,
+        above: Int64[np.ndarray, "slates above"],
+        items: Int64[np.ndarray, " slates"],
+        values: Float64[np.ndarray, " all_items"],
+    ) -> tuple[Float64[np.ndarray, " slates"], Float64[np.ndarray, " slates"]]:
+        """Chance of items at a position below others (−1: none), and the mean of the values of what it shows there."""
+        column, scale = self.table[:, position], self._scale(position, above)
+        taken = np.where((above >= 0) & self.distinct, column[above] * values[above], 0.0).sum(axis=1)
+        again = (above == items[:, None]).any(axis=1) & self.distinct
+        return np.where(again, 0.0, column[items] * scale), (column @ values - taken) * scale
+
+    def _scale(self, position: int, above: Int64[np.ndarray, "slates above"]) -> Float64[np.ndarray, " slates"]:
+        """One over the chances of the items that are left, which make up 1 then; 0 if none is left."""
+        taken = np.where((above >= 0) & self.distinct, self.table[above, position], 0.0)
+        left = 1.0 - taken.sum(axis=1)
+        return np.divide(1.0, left, out=np.zeros_like(left), where=left > _NOTHING)
+
+    @functools.cached_property
+    def marginal(self) -> Table:
+        """Chance that a slate has an item at a position: over all that can stand above, or as many draws as fit."""
+        if not self.distinct:
+            return self.table
+        found, above, weights = self.table.copy(), np.zeros((1, 0), np.int64), np.ones(1)
+        most = max(1, _BLOCK // len(found))
+        for position in range(found.shape[1]):
+            chances = np.outer(weights * self._scale(position, above), self.table[:, position])
+            np.put_along_axis(chances, above, 0.0, axis=1)
+            found[:, position] = chances.sum(axis=0)
+            if found[:, position].sum() < 1.0 - _ROUNDED:
+                raise ConfigError(f"the policy has too few items for slates of {position + 1} different ones.")
+            slates, items = np.nonzero(chances)
+            weights = chances[slates, items]
+            if len(weights) > most:
+                drawn = np.random.default_rng(0).choice(len(weights), most, p=weights / weights.sum())
+                slates, items, weights = slates[drawn], items[drawn], np.full(most, 1.0 / most)
+            above = np.concatenate([above[slates], items[:, None]], axis=1)
+        return found
+
+
+_SLATES, _ITEMS, _POSITIONS = 2000, 20, 3
+
+
+def write_logs(folder: Path, seed: int = 0) -> None:
+    """Write two logs of the same items: one platform shows them at random, the other rather those that it prefers.
+
+    Users look from the first position on: after a click one in two leaves, so that rewards depend on the items above.
+
+    Args:
+        folder: Made if it is not there; the files are ``even.csv`` and ``choosy.csv``.
+        seed: Of everything.
+    """
+    rng = np.random.default_rng(seed)
+    rates = rng.beta(2.0, 30.0, (_ITEMS, _POSITIONS))
+    folder.mkdir(parents=True, exist_ok=True)
+    preferences = {"even": np.ones(_ITEMS), "choosy": np.exp(rng.normal(size=_ITEMS))}
+    for name, weights in preferences.items():
+        policy = Policy(np.repeat(weights[:, None] / weights.sum(), _POSITIONS, axis=1), distinct=True)
+        items = np.argsort(rng.gumbel(np.log(weights), size=(_SLATES, _ITEMS)), axis=1)[:, : -_POSITIONS - 1 : -1]
+        steps = [
+            policy.follow(place, items[:, :place], items[:, place], np.zeros(_ITEMS))[0] for place in range(_POSITIONS)
+        ]
+        clicks = rng.random(items.shape) < rates[items, np.arange(_POSITIONS)]
+        left = np.cumsum(clicks & (rng.random(items.shape) < 0.5), axis=1) - clicks > 0
+        columns = {
+            SLATE: np.repeat(np.arange(_SLATES), _POSITIONS),
+            ITEM: items.ravel(),
+            POSITION: np.tile(np.arange(_POSITIONS) + 1, _SLATES),
+            CLICK: (clicks & ~left).astype(int).ravel(),
+            PROPENSITY: policy.marginal[items, np.arange(_POSITIONS)].ravel(),
+            CASCADE: np.cumprod(np.stack(steps, axis=1), axis=1).ravel(),
+        }
+        (folder / f"{name}.csv").write_text(Frame(columns).to_csv())
+
+
 #: Rows that the mean above a mean counts as much as: of an item's positions, and of all items.
 PRIOR = 10.0
 
@@ -370,11 +500,11 @@ def mean_rewards(
     return (earned + prior * of_item[:, None]) / (shown + prior)
 
 
-#: Numbers of a row that are summed: f of the module.
-TERMS = 6
-_ONE, _REWARD, _WEIGHT, _WEIGHTED, _MODEL, _ROBUST = range(TERMS)
+#: What a slate adds to each sum: f of the module.
+TERMS = 11
+_ONE, _SHOWN, _REWARD, _WEIGHT, _IPS, _MODEL, _ROBUST, _ABOVE, _WHOLE, _STANDARD, _CASCADE = range(TERMS)
 #: Estimates by name, in the order of tables.
-ESTIMATORS = ("ips", "snips", "dr", "dm")
+ESTIMATORS = ("ips", "snips", "rips", "sips", "dr", "cdr", "dm")
 #: Parts of a log, each judged with the model of the others.
 FOLDS = 3
 #: Fewer clicks than this behind an estimate leave its interval without worth.
@@ -400,26 +530,29 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Estimates of the reward of one policy at one platform, or at all.
+    """Estimates of the reward of one policy at one platform, or at all, for each item that is shown.
 
     Attributes:
+        slates: Slates behind it.
         rows: Rows behind it.
         logged: What was earned a row.
         estimates: By name of :data:`ESTIMATORS`. ``dm`` has no interval: its error is the model's.
-        gain: The doubly robust estimate less what was earned, of the same rows.
-        weight: Mean of w with its interval: far from 1, the probabilities of the log are not those it was shown with,
-            or the policy shows what the log never does.
-        effective_rows: (Σ w)² / Σ w²: as many rows, were they shown by the policy itself, would tell as much.
-        effective_clicks: (Σ w r)² / Σ (w r)²: the same of rewards. Below :data:`FEW` no interval is worth anything.
+        gain: The estimate ``cdr`` less what was earned, of the same slates.
+        weight: Mean of w_1:L with its interval: far from 1, the probabilities of the log are not those it was shown
+            with, or the policy shows what the log never does.
+        effective_slates: (Σ w_1:L)² / Σ w_1:L²: as many slates, were they shown by the policy itself, would tell as
+            much.
+        effective_clicks: The same of what slates add to ``rips``. Below :data:`FEW` no interval is worth anything.
         unseen: Share of what the policy shows that the log never shows at that position.
     """
 
+    slates: int
     rows: int
     logged: Estimate
     estimates: dict[str, Estimate]
     gain: Estimate
     weight: Estimate
-    effective_rows: float
+    effective_slates: float
     effective_clicks: float
     unseen: float
 
@@ -430,18 +563,18 @@ def judge(
     """Estimates of the reward of a policy at each platform, and at all of them.
 
     The model of rewards is that of all platforms' counts; each part of every log is judged with the counts of the other
-    parts, so that no row is judged with a model that has seen it.
+    parts, so that no slate is judged with a model that has seen it.
 
     Args:
-        logs: Logs of platforms that show the same items; of no row that the policy was learnt from.
+        logs: Logs of platforms that show the same items; of no slate that the policy was learnt from.
         table: The policy.
         prior: As of :func:`~fedrank.slates.logged.mean_rewards`.
         folds: Parts, at least 2; each a stretch of time.
         level: Coverage of the intervals.
 
     Raises:
-        DataError: A log has fewer rows than parts, or the policy is of other items.
-        ConfigError: Folds, prior or level make no sense.
+        DataError: A log has fewer slates than parts, or the policy is of other items.
+        ConfigError: Folds, prior or level make no sense, or the policy has too few items for a slate.
     """
     if folds < 2 or not 0.0 < level < 1.0 or not 0.0 < prior < math.inf:
         raise ConfigError(
@@ -452,34 +585,67 @@ def judge(
     total = counted.sum(axis=0)
     if table.shape != total.shape[1:]:
         raise DataError(f"the policy has {table.shape} items and positions, and the logs have {total.shape[1:]}.")
+    policy = Policy(table, distinct=any(log.whole() for log in logs) and not any(log.repeats() for log in logs))
     models = [mean_rewards(total - one, prior) for one in counted]
-    summaries = [np.sum([summary(part[fold], table, models[fold]) for fold in range(folds)], axis=0) for part in parts]
+    summaries = [np.sum([summary(part[fold], policy, models[fold]) for fold in range(folds)], axis=0) for part in parts]
     each = [
-        judgement(one, _lowest([log]), _unseen_share(counts([log])[0], table), level)
+        judgement(one, _lowest([log]), _unseen_share(counts([log])[0], policy.marginal), level)
         for log, one in zip(logs, summaries, strict=True)
     ]
-    return each, judgement(np.sum(summaries, axis=0), _lowest(logs), _unseen_share(total[0], table), level)
+    return each, judgement(np.sum(summaries, axis=0), _lowest(logs), _unseen_share(total[0], policy.marginal), level)
 
 
 def _folds(log: Log, folds: int) -> list[Log]:
     if len(log) < folds:
-        raise DataError(f"log {log.name}: needs at least {folds} rows, got {len(log)}.")
-    edges = np.linspace(0, len(log), folds + 1).astype(int)
-    return [log.part(slice(low, high)) for low, high in itertools.pairwise(edges)]
+        raise DataError(f"log {log.name}: needs at least {folds} slates, got {len(log)}.")
+    edges = np.linspace(0, len(log), folds + 1).astype(int).tolist()
+    return [log.part(low, high) for low, high in itertools.pairwise(edges)]
 
 
-def summary(log: Log, table: Table, model: Table) -> Summary:
-    """Σ f fᵀ of a log's rows; see the module.
+def summary(log: Log, policy: Policy, model: Table) -> Summary:
+    """Σ f fᵀ of a log's slates; see the module.
 
     Args:
-        log: The rows.
-        table: The policy.
+        log: The slates.
+        policy: The policy.
         model: Mean reward of each item at each position.
     """
-    weights = table[log.items, log.positions] / log.propensity
-    expected = np.einsum("ip,ip->p", table, model)[log.positions]
-    robust = expected + weights * (log.rewards - model[log.items, log.positions])
-    f = np.stack([np.ones(len(log)), log.rewards, weights, weights * log.rewards, expected, robust])
+    cells = log.slates, log.positions
+
+    def fill(values: np.ndarray, empty: float) -> np.ndarray:
+        whole = np.full((len(log), len(log.position_ids)), empty, values.dtype)
+        whole[cells] = values
+        return whole
+
+    items, rewards, shown = fill(log.items, -1), fill(log.rewards, 0.0), fill(np.ones(len(log.items), bool), False)
+    at = np.where(shown, items, 0), np.arange(items.shape[1])
+    steps = [
+        policy.follow(place, items[:, :place], at[0][:, place], model[:, place]) for place in range(items.shape[1])
+    ]
+    chosen, means = (np.stack(part, axis=1) for part in zip(*steps, strict=True))
+    w = np.where(shown, policy.marginal[at], 0.0) / fill(log.propensity, 1.0)
+    above = np.cumprod(np.where(shown, chosen, 1.0), axis=1) / fill(log.cascade, 1.0)
+    before = np.pad(np.where(shown, above, 1.0)[:, :-1], ((0, 0), (1, 0)), constant_values=1.0)
+    whole = above[np.arange(len(log)), log.last()]
+    expected = np.where(shown, np.einsum("ip,ip->p", policy.marginal, model), 0.0)
+    below = expected.sum(axis=1, keepdims=True) - np.cumsum(expected, axis=1)
+    guess = np.where(shown, model[at], 0.0)
+    weights = np.where(shown, above, 0.0)
+    terms = (
+        shown,
+        rewards,
+        w,
+        w * rewards,
+        expected,
+        expected + w * (rewards - guess),
+        weights * rewards,
+        weights * (rewards - guess - below) + np.where(shown, before * (means + below), 0.0),
+    )
+    sums = dict(zip((_SHOWN, _REWARD, _WEIGHT, _IPS, _MODEL, _ROBUST, _ABOVE, _CASCADE), terms, strict=True))
+    f = np.ones((TERMS, len(log)))
+    for place, term in sums.items():
+        f[place] = term.sum(axis=1)
+    f[_WHOLE], f[_STANDARD] = whole, whole * f[_REWARD]
     return f @ f.T
 
 
@@ -498,34 +664,33 @@ def judgement(total: Summary, lowest: float = -math.inf, unseen: float = 0.0, le
     means = total[_ONE] / n
     spread = (total / n - np.outer(means, means)) * (n / max(n - 1, 1))
     quantile = float(t.ppf(0.5 + level / 2, max(n - 1, 1)))
+    unit = np.eye(TERMS)
 
-    def estimate(value: float, gradient: np.ndarray, low: float) -> Estimate:
-        half = quantile * math.sqrt(max(float(gradient @ spread @ gradient), 0.0) / n) if n > 1 else math.nan
-        if not math.isfinite(half):
-            return Estimate(value)
-        return Estimate(value, max(value - half, low), value + half)
+    def ratio(above: np.ndarray, below: int = _SHOWN, low: float = lowest) -> Estimate:
+        """Of sums, ``above`` of them over one of them, with the spread of a ratio."""
+        if not means[below] > 0:
+            return Estimate(math.nan)
+        value = float(above @ means / means[below])
+        gradient = (above - value * unit[below]) / means[below]
+        half = quantile * math.sqrt(max(float(gradient @ spread @ gradient / n), 0.0)) if n > 1 else math.nan
+        ends = (max(value - half, low), value + half) if math.isfinite(half) else (None, None)
+        return Estimate(value, *ends)
 
-    unit, weight = np.eye(TERMS), means[_WEIGHT]
-    ratio = means[_WEIGHTED] / weight if weight > 0 else math.nan
-    of_ratio = (unit[_WEIGHTED] - ratio * unit[_WEIGHT]) / weight if weight > 0 else np.zeros(TERMS)
-    squares = total[_WEIGHT, _WEIGHT], total[_WEIGHTED, _WEIGHTED]
-    rows, clicks = (
-        float(total[_ONE, place] ** 2 / square) if square > 0 else 0.0
-        for place, square in zip((_WEIGHT, _WEIGHTED), squares, strict=True)
-    )
+    def effective(place: int) -> float:
+        return float(total[_ONE, place] ** 2 / total[place, place]) if total[place, place] > 0 else 0.0
+
+    places = {"ips": _IPS, "rips": _ABOVE, "sips": _STANDARD, "dr": _ROBUST, "cdr": _CASCADE}
+    found = {name: ratio(unit[place]) for name, place in places.items()}
+    found |= {"snips": ratio(unit[_IPS], _WEIGHT), "dm": Estimate(ratio(unit[_MODEL]).value)}
     return Judgement(
         int(n),
-        estimate(float(means[_REWARD]), unit[_REWARD], lowest),
-        {
-            "ips": estimate(float(means[_WEIGHTED]), unit[_WEIGHTED], lowest),
-            "snips": estimate(float(ratio), of_ratio, lowest) if weight > 0 else Estimate(math.nan),
-            "dr": estimate(float(means[_ROBUST]), unit[_ROBUST], lowest),
-            "dm": Estimate(float(means[_MODEL])),
-        },
-        estimate(float(means[_ROBUST] - means[_REWARD]), unit[_ROBUST] - unit[_REWARD], -math.inf),
-        estimate(float(weight), unit[_WEIGHT], 0.0),
-        rows,
-        clicks,
+        int(total[_ONE, _SHOWN]),
+        ratio(unit[_REWARD]),
+        {name: found[name] for name in ESTIMATORS},
+        ratio(unit[_CASCADE] - unit[_REWARD], low=-math.inf),
+        ratio(unit[_WHOLE], _ONE, 0.0),
+        effective(_WHOLE),
+        effective(_ABOVE),
         unseen,
     )
 

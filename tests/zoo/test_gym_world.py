@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import ConfigError, RunError
+from fedrank.deploy.platforms.terms import RefusedError, Terms
+from fedrank.engine.settings import from_dict
 from fedrank.slates.world.satisfaction import Satisfaction, preset
 
 gymnasium = pytest.importorskip("gymnasium", reason="Gymnasium is not installed (extra gym)")
@@ -15,7 +17,7 @@ gymnasium = pytest.importorskip("gymnasium", reason="Gymnasium is not installed 
 from gymnasium.utils.env_checker import check_env  # noqa: E402
 from gymnasium.vector import AutoresetMode  # noqa: E402
 
-from fedrank_zoo.slate_gym import NAME, ChocKaleEnv, ChocKaleVectorEnv, register  # noqa: E402
+from fedrank_zoo.slate_gym import NAME, ChocKaleEnv, ChocKaleVectorEnv, PlanningAgent, register  # noqa: E402
 
 #: All tests share its compiled functions.
 WORLD = preset("tension", candidates=5, slate=2, time_budget=6)
@@ -84,6 +86,20 @@ def test_users_of_the_vector_are_those_of_single_environments_until_they_leave()
     assert "final_obs" not in many.step(actions)[4]
 
 
+def test_gymnasiums_own_statistics_of_episodes_are_those_of_the_rewards():
+    """Its wrapper of vector environments counts a user's whole stay, and begins anew with the next user."""
+    env = gymnasium.wrappers.vector.RecordEpisodeStatistics(ChocKaleVectorEnv(3, WORLD))
+    env.reset(seed=1)
+    env.action_space.seed(0)
+    for _ in range(2):
+        total = np.zeros(3)
+        for _ in range(3):
+            _, rewards, _, _, infos = env.step(env.action_space.sample())
+            total += rewards
+        np.testing.assert_allclose(infos["episode"]["r"], total, rtol=1e-6)
+        np.testing.assert_array_equal(infos["episode"]["l"], 3)
+
+
 def test_resets_come_at_any_time_and_bring_other_users():
     for env in (ChocKaleEnv(WORLD), ChocKaleVectorEnv(3, WORLD)):
         action = env.action_space.sample()
@@ -124,3 +140,75 @@ def test_misuse_is_refused_in_words():
         many.reset(seed=[1, 2])
     with pytest.raises(ConfigError, match="made already"):
         ChocKaleEnv(WORLD, slate=3)
+
+
+class Snacks(gymnasium.Env):
+    """An environment of another's: five items a step, of which two are shown; sweet ones engage, and spoil the user."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {"sweet": gymnasium.spaces.Box(0, 1, (5,), np.float64), "mood": gymnasium.spaces.Box(0, 1, (), np.float64)}
+    )
+    action_space = gymnasium.spaces.MultiDiscrete([5, 5])
+
+    def __init__(self, steps=6):
+        self.steps, self.log = steps, []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left, self.spoilt = self.steps, 0.0
+        return self._seen(), {}
+
+    def _seen(self):
+        self.sweet = self.np_random.random(5)
+        return {"sweet": self.sweet, "mood": np.array(1 / (1 + np.exp(self.spoilt)))}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        slot = int(self.np_random.integers(2))
+        taste = self.sweet[action[slot]]
+        reward = float((4 + 4 * taste) * np.exp(-0.3 * self.spoilt))
+        self.spoilt, self.left = 0.7 * self.spoilt + taste - 0.5, self.left - 1
+        self.log.append((action.tolist(), slot, reward))
+        return self._seen(), reward, self.left == 0, False, {"slot": slot}
+
+
+def snack_terms(**slates):
+    """Two platforms of three rounds a stay, of which the first has feedback."""
+    world = {"preset": "tension", "candidates": 5, "slate": 2, "time_budget": 6}
+    settings = {"explorers": 4, "evidence": 0.0, "trial": 0, **slates}
+    return Terms.of(from_dict({"protocol": "planned-slates", "rounds": 60, "world": world, "slates": settings}))
+
+
+def look(observation):
+    return observation["sweet"].tolist(), float(observation["mood"])
+
+
+def tell(observation, reward, info):
+    return info["slot"], reward
+
+
+def test_platforms_plan_in_an_environment_of_anothers(tmp_path):
+    """Exploration, sums and a plan; what they have learnt is kept, and goes on."""
+    env = Snacks()
+    check_env(env, skip_render_check=True)
+    env.log.clear()
+    with PlanningAgent(snack_terms(), tmp_path, look, tell) as agent:
+        before = agent.play(env, 3, seed=3)
+        assert not any(platform.has_planned for platform in agent.platforms)
+        after = agent.play(env, 1)
+        assert all(platform.has_planned for platform in agent.platforms)
+        assert [(platform.stays, platform.begun) for platform in agent.platforms] == [(4, 4)] * 2
+    assert all(len(set(action)) == 2 for action, _, _ in env.log)
+    rewards = np.array([reward for _, _, reward in env.log]).reshape(4, 6)
+    np.testing.assert_allclose([*before, *after], rewards.sum(axis=1))
+    with PlanningAgent(snack_terms(), tmp_path, look, tell) as agent:
+        agent.play(env, 1)
+        assert all(platform.has_planned and platform.begun == 5 for platform in agent.platforms)
+
+
+def test_an_environment_that_is_not_as_agreed_is_refused(tmp_path):
+    one = PlanningAgent(snack_terms(), tmp_path, lambda seen: (seen["sweet"][:1].tolist(), None), tell)
+    with one as agent, pytest.raises(RefusedError):
+        agent.play(Snacks(), 1)
+    with pytest.raises(RunError, match="belongs to"):
+        PlanningAgent(snack_terms(hold=0.5), tmp_path, look, tell)

@@ -1,12 +1,17 @@
-"""Choc and Kale for Gymnasium: one user, or many at once.
+"""Choc and Kale for Gymnasium, one user or many at once; and platforms that plan in other Gymnasium environments.
 
-A step is one *round*: the action holds a slate for every platform, the reward is the engagement of all platforms
-together. What each platform gets is in the step's ``info``, float arrays ``engagement`` and int arrays ``slot`` and
-``item`` with one entry a platform.
+**Our world, other agents.** A step is one *round*: the action holds a slate for every platform, the reward is the
+engagement of all platforms together. What each platform gets is in the step's ``info``, float arrays ``engagement`` and
+int arrays ``slot`` and ``item`` with one entry a platform.
 
 Observations are what platforms may see: ``documents``, the kaleness of each platform's candidates, and
 ``satisfaction``, with noise. After a user's last round there is nothing to come, so the last observation shows the
 satisfaction as each platform saw it right after its own turn.
+
+**Other worlds, our platforms.** :class:`PlanningAgent` is platforms and their coordinator in one process, as
+:doc:`services </how-to/run-platforms>` are, with an environment as their users: an episode is a user, an action a slate
+of places among the candidates, and the platforms take turns at the steps. What the environment calls its candidates'
+features, a click and engagement, two functions say.
 
 Gymnasium comes with the extra ``gym``.
 
@@ -23,6 +28,10 @@ Gymnasium comes with the extra ``gym``.
 from __future__ import annotations
 
 import functools
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +39,11 @@ import numpy as np
 from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError, MissingExtraError
 from fedrank.core.lazy import jax, jit, jnp
+from fedrank.deploy.platforms.folder import KeyValueStore
+from fedrank.deploy.platforms.planning_coordinator import PlanningCoordinator
+from fedrank.deploy.platforms.planning_platform import PlanningPlatform
+from fedrank.deploy.platforms.rounds import Peer, Silence
+from fedrank.deploy.platforms.terms import NotYetError, RefusedError, Terms
 from fedrank.slates.world.satisfaction import OBSERVATION_BOUND, RoundDraws, Satisfaction, Scene, Turn, preset
 
 try:
@@ -183,6 +197,104 @@ class ChocKaleVectorEnv(VectorEnv):
             infos |= {"final_obs": _observation(self._scene, turns.observed), "_final_obs": left.copy()}
         rewards = turns.engagement.sum(axis=1, dtype=np.float64)
         return _observation(self._scene), rewards, left, np.zeros_like(left), infos
+
+
+class _Beside(Peer):
+    """A platform in the same process; ends the coordinator's turn where stays are still to come."""
+
+    def __init__(self, platform: PlanningPlatform, stop: threading.Event):
+        self._platform, self._stop = platform, stop
+
+    def exchange(self, number: int, place: int, body: bytes, patience: float) -> bytes | Silence:
+        try:
+            return self._platform.answer(number, place, body)
+        except NotYetError as early:
+            self._stop.set()
+            return Silence(early.reason)
+        except RefusedError as error:
+            raise ConfigError(f"platform {self._platform.index} refuses: {error.reason}, {error.more}.") from error
+
+
+class PlanningAgent:
+    """Platforms that plan, as the agent of an environment of slates; a context manager.
+
+    Args:
+        terms: What the platforms have agreed: as many candidates' features, items of a slate, and rounds of a platform
+            (half as many as an episode has steps, with two) as the environment has.
+        folder: Where they keep what they know; made if it is not there, and gone on with if it is.
+        look: From an observation the features of all candidates, [N] in [0, 1] or [N, d], and the satisfaction that is
+            observed, or None.
+        tell: From the next observation, the reward and the info the slot that was clicked, or None, and engagement.
+
+    Attributes:
+        platforms: The platforms, in the order of their turns.
+    """
+
+    def __init__(
+        self,
+        terms: Terms,
+        folder: Path,
+        look: Callable[[Any], tuple[Any, float | None]],
+        tell: Callable[[Any, float, dict], tuple[int | None, float]],
+    ):
+        self._terms, self._look, self._tell, self._stack = terms, look, tell, ExitStack()
+        folder.mkdir(parents=True, exist_ok=True)
+        names = [*(f"platform {index}" for index in range(terms.platforms)), "coordinator"]
+        *stores, self._store = (
+            KeyValueStore(folder / f"{name}.db", f"{name} of {terms.fingerprint}") for name in names
+        )
+        for store in (*stores, self._store):
+            self._stack.callback(store.close)
+        self.platforms = tuple(PlanningPlatform(terms, index, store) for index, store in enumerate(stores))
+
+    def __enter__(self) -> PlanningAgent:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    def play(self, env: gymnasium.Env, users: int, seed: int | None = None) -> np.ndarray:
+        """Serve users; sums, model and verdicts cross as soon as they are due.
+
+        Args:
+            env: The environment.
+            users: Episodes.
+            seed: Of the first one's chance.
+
+        Returns:
+            The sum of rewards of each, float64.
+
+        Raises:
+            RefusedError: Candidates, slates or engagement are not as agreed.
+            ConfigError: A platform refuses the coordinator: it was shown items that are not as agreed.
+        """
+        total = np.zeros(users)
+        for user in range(users):
+            observation, _ = env.reset(seed=seed if user == 0 else None)
+            name, turn, over = f"user {self.platforms[0].begun}", 0, False
+            for platform in self.platforms:
+                platform.begin(name)
+            while not over:
+                platform = self.platforms[turn % len(self.platforms)]
+                candidates, satisfaction = self._look(observation)
+                places = platform.slate(name, candidates=candidates, observed=satisfaction)
+                observation, reward, terminated, truncated, info = env.step(np.array(places))
+                sees = self._terms.protocol.feedback[platform.index]
+                slot, engagement = self._tell(observation, float(reward), info) if sees else (None, 0.0)
+                platform.outcome(name, slot, engagement)
+                total[user] += float(reward)
+                turn, over = turn + 1, terminated or truncated
+            for platform in self.platforms:
+                platform.end(name)
+            self._coordinate()
+        return total
+
+    def _coordinate(self) -> None:
+        """Do what is due."""
+        stop = threading.Event()
+        peers = [_Beside(platform, stop) for platform in self.platforms]
+        with PlanningCoordinator(self._terms, peers, self._store, stop=stop) as coordinator:
+            coordinator.run()
 
 
 def register() -> None:

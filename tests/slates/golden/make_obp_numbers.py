@@ -13,11 +13,13 @@ release asks for Python below 3.11 and old versions; what is used of it runs on 
 Estimators, the bootstrap and the policy of the logs (Bernoulli Thompson sampling with ZOZOTOWN's priors) are the
 package's. The model of rewards that direct and doubly robust estimates need is a table: made up for the made-up log,
 for the real ones the mean reward of each item at each position of the *other* log, drawn towards the mean of all. The
-made-up log is drawn by :func:`made_up` from NumPy's legacy generator, whose numbers never change.
+made-up logs are drawn by :func:`made_up` and :func:`made_up_slates` from NumPy's legacy generator, whose numbers never
+change.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import types
@@ -29,6 +31,7 @@ import numpy as np
 ABSENT = ("torch", "torch.nn", "torch.nn.functional", "torch.optim", "torch.utils", "torch.utils.data")
 ABSENT += ("pingouin", "pyieoe")
 ROWS, ITEMS, POSITIONS, SEED = 4000, 12, 3, 5
+SLATES, CHOICES = 1500, 6
 
 
 def made_up() -> dict[str, np.ndarray]:
@@ -55,6 +58,75 @@ def made_up() -> dict[str, np.ndarray]:
         "policy": policy,
         "model": model,
     }
+
+
+def made_up_slates() -> dict[str, np.ndarray]:
+    """Slates of different items with clicks [slates, positions], the chances that they were drawn by, and a policy."""
+    rng = np.random.RandomState(SEED)
+    logging, policy, rates, model = rng.random_sample((4, CHOICES, POSITIONS)) + 0.1
+    logging, policy = logging / logging.sum(axis=0), policy / policy.sum(axis=0)
+    items = np.zeros((SLATES, POSITIONS), int)
+    for slate, position in itertools.product(range(SLATES), range(POSITIONS)):
+        edges = np.cumsum(after(logging, items[slate, :position]))
+        items[slate, position] = np.searchsorted(edges, rng.random_sample() * edges[-1] * 0.999999)
+    clicks = (rng.random_sample(items.shape) < 0.4 * rates[items, np.arange(POSITIONS)]).astype(float)
+    clicks[:, 1:] *= (clicks[:, :-1] == 0) | (rng.random_sample(clicks[:, 1:].shape) < 0.2)
+    return {"items": items, "clicks": clicks, "logging": logging, "policy": policy, "model": 0.3 * model}
+
+
+def after(table: np.ndarray, above: np.ndarray) -> np.ndarray:
+    """Chances at the position below some items."""
+    chances = table[:, len(above)].copy()
+    chances[above] = 0
+    return chances / chances.sum()
+
+
+def chances_of(table: np.ndarray) -> tuple[dict[tuple[int, ...], float], np.ndarray]:
+    """Chances of every beginning of a slate, and of every item at each position, by going through all slates."""
+    beginnings, marginal = {(): 1.0}, np.zeros((CHOICES, POSITIONS))
+    for length in range(1, POSITIONS + 1):
+        for slate in itertools.permutations(range(CHOICES), length):
+            chance = beginnings[slate[:-1]] * after(table, np.array(slate[:-1], int))[slate[-1]]
+            beginnings[slate] = chance
+            marginal[slate[-1], length - 1] += chance
+    return beginnings, marginal
+
+
+def estimated_slates() -> dict[str, Any]:
+    """The package's estimates of whole slates of the made-up log, a slate, and its bootstrap's 95 % intervals."""
+    from obp import ope
+
+    made = made_up_slates()
+    items, model, policy = made["items"], made["model"], made["policy"]
+    given: dict[str, Any] = {
+        "slate_id": np.repeat(np.arange(SLATES), POSITIONS),
+        "action": items.ravel(),
+        "reward": made["clicks"].ravel(),
+        "position": np.tile(np.arange(POSITIONS), SLATES),
+    }
+    for before, table in (("", made["logging"]), ("evaluation_policy_", policy)):
+        beginnings, marginal = chances_of(table)
+        cascade = [beginnings[tuple(slate[: place + 1])] for slate in items.tolist() for place in range(POSITIONS)]
+        given[f"{before}pscore_cascade"] = np.array(cascade)
+        given[f"{before}pscore"] = np.repeat(np.array(cascade)[POSITIONS - 1 :: POSITIONS], POSITIONS)
+        given[f"{before}pscore_item_position"] = marginal[items, np.arange(POSITIONS)].ravel()
+    worth = (chances_of(policy)[1] * model).sum(axis=0)
+    ahead = np.cumsum(worth[::-1])[::-1] - worth  # what the model expects of the places below
+    given["q_hat"] = np.tile((model + ahead).T, (SLATES, 1, 1)).ravel()
+    given["evaluation_policy_action_dist"] = np.concatenate(
+        [after(policy, slate[:place]) for slate in items for place in range(POSITIONS)]
+    )
+    out: dict[str, Any] = {}
+    for name, estimator in (
+        ("ips", ope.SlateIndependentIPS(len_list=POSITIONS)),
+        ("rips", ope.SlateRewardInteractionIPS(len_list=POSITIONS)),
+        ("sips", ope.SlateStandardIPS(len_list=POSITIONS)),
+        ("cdr", ope.SlateCascadeDoublyRobust(len_list=POSITIONS, n_unique_action=CHOICES)),
+    ):
+        found = estimator.estimate_interval(**given, alpha=0.05, n_bootstrap_samples=1000, random_state=1)
+        ends = [float(found[f"95.0% CI ({end})"]) for end in ("lower", "upper")]
+        out[name] = {"value": float(estimator.estimate_policy_value(**given)), "bootstrap": ends}
+    return out
 
 
 def means(items: np.ndarray, positions: np.ndarray, clicks: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
@@ -145,6 +217,7 @@ def main(folder: str, out: str) -> None:
         "obp": obp.__version__,
         "numpy": np.__version__,
         "made_up": estimated(log, log["policy"], log["model"]),
+        "slates": estimated_slates(),
         "open_bandit": real(Path(folder)),
     }
     Path(out, "obp.json").write_text(json.dumps(said, indent=1) + "\n")

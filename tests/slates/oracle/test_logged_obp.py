@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedrank.slates.logged import Log, judgement, read_logs, summary, uniform
+from fedrank.slates.logged import Log, Policy, judgement, read_logs, summary, uniform
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 OBP = json.loads((GOLDEN / "obp.json").read_text(encoding="utf-8"))
@@ -26,14 +26,48 @@ def compare(found, theirs, near):
         np.testing.assert_allclose([ours.low, ours.high], [max(low, 0.0), high], atol=near * (high - low), err_msg=name)
 
 
-def test_made_up_log():
+def maker():
     place = importlib.util.spec_from_file_location("make_obp_numbers", GOLDEN / "make_obp_numbers.py")
     module = importlib.util.module_from_spec(place)
     place.loader.exec_module(module)
+    return module
+
+
+def test_made_up_log():
+    module = maker()
     made = module.made_up()
     shape = np.arange(module.ITEMS), np.arange(module.POSITIONS)
     log = Log("made up", *(made[name] for name in ("items", "positions", "clicks", "propensity")), *shape)
-    compare(judgement(summary(log, made["policy"], made["model"]), 0.0), OBP["made_up"], near=0.06)
+    found = judgement(summary(log, Policy(made["policy"]), made["model"]), 0.0)
+    compare(found, OBP["made_up"], near=0.06)
+    for name, same in (("rips", "ips"), ("sips", "ips"), ("cdr", "dr")):  # rows are slates of one item
+        assert found.estimates[name].value == pytest.approx(found.estimates[same].value, rel=1e-12)
+        assert found.estimates[name].high == pytest.approx(found.estimates[same].high, rel=1e-9)
+
+
+def test_made_up_slates():
+    module = maker()
+    made = module.made_up_slates()
+    items, places = made["items"], np.arange(module.POSITIONS)
+    beginnings, marginal = module.chances_of(made["logging"])
+    cascade = [beginnings[tuple(slate[: place + 1])] for slate in items.tolist() for place in places]
+    log = Log(
+        "made up",
+        items.ravel(),
+        np.tile(places, len(items)),
+        made["clicks"].ravel(),
+        marginal[items, places].ravel(),
+        np.arange(module.CHOICES),
+        places,
+        np.repeat(np.arange(len(items)), len(places)),
+        np.array(cascade),
+    )
+    found = judgement(summary(log, Policy(made["policy"], distinct=True), made["model"]), 0.0)
+    of_slates = {
+        name: {"value": one["value"] / len(places), "bootstrap": [end / len(places) for end in one["bootstrap"]]}
+        for name, one in OBP["slates"].items()
+    }
+    compare(found, of_slates, near=0.06)
 
 
 @pytest.mark.realdata
@@ -51,8 +85,8 @@ def test_open_bandit():
         np.add.at(clicks, (other.items, other.positions), other.rewards)
         model = (clicks + 10 * other.rewards.mean()) / (shown + 10)
         # A handful of clicks with large weights is skewed: the bootstrap knows, the normal approximation does not.
-        compare(judgement(summary(log, thompson, model), 0.0), theirs["thompson"], near=0.3)
-        compare(judgement(summary(log, uniform(80, 3), model), 0.0), theirs["uniform"], near=0.3)
+        compare(judgement(summary(log, Policy(thompson), model), 0.0), theirs["thompson"], near=0.3)
+        compare(judgement(summary(log, Policy(uniform(80, 3)), model), 0.0), theirs["uniform"], near=0.3)
 
 
 @pytest.mark.realdata

@@ -633,6 +633,11 @@ class SummedSlates(LearnerProtocol):
         return not steady or any(first <= number < last for number in (*learner.release_rounds, *learner.look_rounds))
 
     @override
+    def count_learnt_from(self, users: int) -> int:
+        learner = self.learner
+        return min(users, learner.bounders + sum(learner.explorers) + sum(learner.trial))
+
+    @override
     def describe(self) -> dict[str, Json]:
         learner = self.learner
         return {"network": learner.name, "n_features": learner.numbers, "parameters": learner.parameters}

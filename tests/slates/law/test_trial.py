@@ -201,3 +201,13 @@ def test_one_message_a_platform_has_its_share_whichever_it_is():
     of: Any = experiment_of(from_dict(settings).resolved()).protocol
     per_unit = of.trial_sigma / replacement_sensitivity(1.0, "l2", trials.NUMBERS, "l2", STEPS)
     assert per_unit == pytest.approx(of.sigma / of.sensitivity, rel=0.02)
+
+
+def test_fixed_rules_are_tested_on_as_many_users_as_the_plan():
+    """200 explorers and 4,000 stays of a trial, of however many users a run has; what learns all along has all."""
+    planned, learnt = (
+        experiment_of(from_dict({"protocol": name, "rounds": 5000 * 61}).resolved()).protocol
+        for name in ("planned-slates", "vertical-slate")
+    )
+    assert [planned.count_learnt_from(users) for users in (5000, 30)] == [4200, 30]
+    assert learnt.count_learnt_from(5000) == 5000

@@ -39,7 +39,7 @@ from fedrank.core.streams import AnyKey
 from fedrank.slates.learner import SlateLearner
 from fedrank.slates.sums import trial as trials
 from fedrank.slates.world.best_slate import best_slate, largest
-from fedrank.slates.world.satisfaction import Satisfaction, Turn
+from fedrank.slates.world.satisfaction import ABSENT, Satisfaction, Turn
 
 #: Bins of a factor of two each, from 2⁻⁴ to 2⁴ times the clip that the settings name. There are few of them because
 #: each has separate noise.
@@ -484,7 +484,7 @@ class SumLearner(SlateLearner):
         told = own.feedback & (turn.item >= 0)
         engagement = np.where(told, turn.engagement, 0)
         assert self.fade is not None  # filled in
-        return trials.add_click(own.view.tally, engagement, residual, item, self.fade)
+        return trials.add_click(own.view.tally, engagement, residual, item, self.fade, turn.item != ABSENT)
 
     def trial_part(self, own: PlatformState, tally: Any) -> Int[np.ndarray, "*#users numbers"]:
         """Contribution of a stay to the sums of the trial, in steps."""

@@ -469,14 +469,28 @@ class SumLearner(SlateLearner):
 
     def serve(self, own: PlatformState, draws: Float[AnyArray, "*#users 2"] | None) -> Int[np.ndarray, "*#users slots"]:
         """The slate of a platform that has a model, by the arm of the stay; NumPy alone."""
-        values, arm = self.values(own), np.asarray(own.view.arm)[..., None]
-        if (arm == trials.MYOPIC).any():
-            values = np.where(arm == trials.MYOPIC, self.greedy_values(own), values)
-        slate = np.asarray(self.best(own._replace(verdict=np.zeros_like(own.verdict)), values))
-        if draws is None or not (arm == trials.FALLBACK).any():
-            return slate
-        n = own.view.documents.shape[arm.ndim - 1]
-        return np.where(arm == trials.FALLBACK, trials.random_slate(draws[..., 1], n, slate.shape[-1]), slate)
+        arm = np.asarray(own.view.arm)
+        by_lot = (arm == trials.FALLBACK) & (draws is not None)
+        slate = np.zeros((*arm.shape, self.world.slate), np.int32)
+        if draws is not None and by_lot.any():
+            slate = trials.random_slate(draws[..., 1], own.view.documents.shape[arm.ndim], self.world.slate)
+        own = own._replace(verdict=np.zeros_like(own.verdict))
+        for values, chosen in (
+            (self.values, ~by_lot & (arm != trials.MYOPIC)),
+            (self.greedy_values, arm == trials.MYOPIC),
+        ):
+            if chosen.all():
+                return np.asarray(self.best(own, values(own)))
+            if chosen.any():
+                mine = self.choose_users(own, chosen)
+                slate[chosen] = self.best(mine, values(mine))
+        return slate
+
+    def choose_users(self, own: PlatformState, chosen: Bool[np.ndarray, "*users"]) -> PlatformState:
+        """A platform with some of its users alone, for :meth:`values` and :meth:`best`."""
+        parts = (own.number, own.view, own.model, own.learnt, own.verdict)
+        number, view, model, learnt, verdict = map_trees(lambda leaf: leaf[chosen], parts)
+        return own._replace(number=number, view=view, model=model, learnt=learnt, verdict=verdict)
 
     def tally_after(self, own: PlatformState, turn: Turn) -> Float[np.ndarray, "*#users tally"]:
         """The trial's tally of the stay after a round."""
@@ -584,7 +598,13 @@ class SumLearner(SlateLearner):
             turn: The outcome of its slate.
             over: Whether the user has left.
         """
-        xp, stay = module_of(own.stay, turn.item), own.stay + self.round_part(own, turn)
+        xp = module_of(own.stay, turn.item)
+        if xp is np and np.min(own.rounds) > self.release_rounds[-1]:
+            stay = np.zeros_like(own.stay)  # no sums of these are sent
+        else:
+            stay = xp.where(
+                (own.rounds > self.release_rounds[-1])[..., None], xp.float32(0), own.stay + self.round_part(own, turn)
+            )
         bounding = own.rounds <= self.bound_round
         counts = over & ~bounding & (own.rounds <= self.release_rounds[-1])
         norms = own.norms

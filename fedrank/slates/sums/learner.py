@@ -185,6 +185,7 @@ class SumLearner(SlateLearner):
         world: The users.
         feedback: Whether each platform sees clicks and engagement.
         explorers: Users until each release; in between, what they did is added up. No user is explored after the last.
+            0: none are, and the model is one that there was before.
         hold: Probability a round that a platform which explores draws another taste, in (0, 1].
         fade: Factor of the trace of clicks a round, in [0, 1); None: 0.9 a tick.
         clip: Largest L2 norm of what a user adds to the sums, above 0.
@@ -224,8 +225,8 @@ class SumLearner(SlateLearner):
             raise ConfigError(f"clip must be above 0 and below a million, got {self.clip}.")
         # The sums are integers of 32 bits in steps, of which a user adds up to STEPS.
         most = 2**30 // STEPS
-        if not self.explorers or not all(1 <= users <= most for users in self.explorers):
-            raise ConfigError(f"explorers must be in 1..{most:,}, got {self.explorers}.")
+        if self.explorers != (0,) and not (self.explorers and all(1 <= users <= most for users in self.explorers)):
+            raise ConfigError(f"explorers must be in 1..{most:,}, or 0 alone, got {self.explorers}.")
         if not 0 <= self.bounders <= most:
             raise ConfigError(f"bounders must be in 0..{most:,}, got {self.bounders}.")
         if not all(1 <= stays <= most for stays in self.trial):

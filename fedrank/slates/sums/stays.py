@@ -67,7 +67,7 @@ class StayRounds(Rounds):
             return np.broadcast_to(leaf, (runs, *np.shape(leaf)))
 
         scene = self.world.first(self.world.draw(fold_words(keys, WORLD)))
-        own = map_trees(each, self.learner.first_state(None, numbers))
+        own = map_trees(each, self.protocol.platform(None, numbers))
         own = own._replace(view=self.learner.first_view(own, scene.observed, scene.documents))
         return (map_trees(each, self.protocol.init(None)), scene), own
 

@@ -90,6 +90,8 @@ def ask(
             print(f"     {printable(hit.snippet.text)}")
     if not answer.hits:
         print(answer.note or "Nothing was found.")
+    for typed, near in answer.unknown.items():
+        print(f"No document holds {printable(typed)}{f'; did you mean {printable(near)}?' if near else '.'}")
     for owner, why in answer.missing.items():
         print(f"fedrank: {owner} is missing: {printable(why)}", file=sys.stderr)
     if answer.not_asked:

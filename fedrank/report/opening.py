@@ -1,4 +1,4 @@
-"""The opening of a page: a title, one sentence, one chart and at most four numbers, to be read in half a minute.
+"""The opening of a page: a title, one sentence, what to do next, one chart and at most four numbers.
 
 A task hands an :class:`Opening` over as data; what a specialist needs stands in the folded sections below it.
 """
@@ -49,6 +49,7 @@ class Opening:
         numbers: At most :data:`MOST_NUMBERS`.
         chart: Name of the page's chart that shows the result; empty if there is none.
         description: What the chart shows, for those who do not see it.
+        advice: What to do next, as the beginning of a sentence, and its command; empty if there is nothing.
 
     Raises:
         ValueError: There are more than :data:`MOST_NUMBERS` numbers.
@@ -59,6 +60,7 @@ class Opening:
     numbers: tuple[Number, ...] = ()
     chart: str = ""
     description: str = ""
+    advice: tuple[str, str] = ("", "")
 
     def __post_init__(self):
         if len(self.numbers) > MOST_NUMBERS:
@@ -85,6 +87,9 @@ def head(opening: Opening, about: str, caveats: Iterable[str], chart: Html | Non
         h("p", about, class_="about"),
         h("h1", opening.title),
         h("p", str(opening.sentence), class_="sentence"),
+        h("p", f"Next: {opening.advice[0]} ", h("code", opening.advice[1]), class_="next")
+        if any(opening.advice)
+        else None,
         h("ul", *said, class_="caveats", aria_label="Caveats") if said else None,
         warning,
         h("div", chart, h("dl", *numbers, class_="numbers") if numbers else None, class_="opening")

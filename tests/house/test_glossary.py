@@ -87,6 +87,22 @@ def test_lines_name_the_actor_or_the_quantity():
     assert len(found) <= MOST_UNNAMED, found
 
 
+def test_documents_name_the_actor_or_the_quantity():
+    """Not in code: ``--trust nobody`` is a value of a setting."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "flower" / "README.md"]
+    for folder, pattern in (("docs", "**/*.md"), ("benchmarks", "*.md"), ("apps", "*/*.md"), ("sdk", "*/README.md")):
+        pages += (ROOT / folder).glob(pattern)
+    made = {ROOT / "docs" / "_build", ROOT / "docs" / "generated"}
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line}"
+        for path in pages
+        if not made.intersection(path.parents)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if _UNNAMED.search(re.sub(r"`[^`]*`", "", line))
+    ]
+    assert len(pages) > 80 and found == []
+
+
 def test_words_of_our_own_are_used():
     own = re.findall(r"^\| (\w+) \|", PAGE.split("## Words that are not used")[0], flags=re.MULTILINE)[1:]
     text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "fedrank").rglob("*.py")).lower()

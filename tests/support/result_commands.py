@@ -343,7 +343,9 @@ SENTENCES: Mapping[tuple[str, str], Maker] = {
 #: Other commands that print values: why no sentence stands above them.
 TABLES = {
     **dict.fromkeys(("data list", "data show", "data clicks list", "hub credential list"), "a list"),
-    **dict.fromkeys(("data get", "hub credential add", "silos send"), "an action that is done"),
+    **dict.fromkeys(
+        ("data get", "hub credential add", "reproduce leaderboard sign", "silos send"), "an action that is done"
+    ),
     **dict.fromkeys(("hub simulate", "hub replay", "hub log", "hub witness"), "a check, or an error"),
     **dict.fromkeys(("search ask", "search owner status", "search owner log"), "documents"),
     **dict.fromkeys(

@@ -1,7 +1,9 @@
 """The leaderboard: every method takes part, what means nothing says why, and what others submit is checked."""
 
+import base64
 import csv
 import dataclasses
+import hashlib
 import io
 import json
 import math
@@ -9,6 +11,7 @@ import shutil
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from fedrank.core.errors import ConfigError, DataError, FedrankError, UnknownNameError
 from fedrank.engine.cells import Cell
@@ -37,7 +40,7 @@ from fedrank_zoo.leaderboard.grid import (
 )
 from fedrank_zoo.leaderboard.page import document_of
 from fedrank_zoo.leaderboard.standings import Row, Standings, contrasts, rank_methods, results_frame
-from fedrank_zoo.leaderboard.submitted import COLUMNS, check_evidence, read_lines, rows_of, submit
+from fedrank_zoo.leaderboard.submitted import COLUMNS, check_evidence, read_lines, rows_of, sign, submit, submitted_rows
 
 GENERATED = Part("generated")
 TINY = Terms(clients=10, interactions=4, rounds=4, upload=400, seeds=3)
@@ -317,6 +320,41 @@ def file(tmp_path):
     return write
 
 
+def test_a_signed_name_takes_no_rows_of_another_key(file, tmp_path):
+    grid, board = tiny_grid("pdgd"), tmp_path / "board"
+    path = file(lines())
+    public = sign(path, tmp_path / "mine")
+    signed = json.loads((tmp_path / "mine.csv.signature").read_text())
+    # Ed25519 over the text that the documentation states, by the cryptography package alone
+    content = {"kind": "rows of a leaderboard", "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    Ed25519PublicKey.from_public_bytes(base64.b64decode(public)[:32]).verify(
+        base64.b64decode(signed["signature"]), json.dumps(content, sort_keys=True).encode()
+    )
+    assert sign(path, tmp_path / "mine") == public  # the key is made once
+    (one,) = submit(path, board, grid)
+    assert public[:8] in one.source and [r.source for r in submitted_rows(board, grid)] == [one.source]
+
+    path = file(lines(method="another"))
+    with pytest.raises(DataError, match="is not what"):
+        submit(path, board, grid)  # the signature is of the rows before
+    (tmp_path / "mine.csv.signature").unlink()
+    with pytest.raises(DataError, match="not signed"):
+        submit(path, board, grid)
+    sign(path, tmp_path / "thief")
+    with pytest.raises(DataError, match=public[:8]):
+        submit(path, board, grid)
+    sign(path, tmp_path / "mine")
+    submit(path, board, grid)
+    assert {r.method for r in submitted_rows(board, grid)} == {"my-method", "another"}
+    sign(file(lines(submitter="other")), tmp_path / "thief")
+    submit(tmp_path / "mine.csv", board, grid)  # under its name
+
+    kept = next((board / "submitted").glob("*my-method*.csv"))
+    kept.write_text(kept.read_text().replace("0.5", "0.9"))
+    with pytest.raises(DataError, match="is not what"):
+        submitted_rows(board, grid)
+
+
 def test_a_submission_is_read(file):
     found = read_lines(file("\ufeff" + lines(online=0.4)), tiny_grid("pdgd"))
     (one,) = rows_of(found)
@@ -324,7 +362,7 @@ def test_a_submission_is_read(file):
         "nDCG(dcg='exp-log2')@10": {100: 0.5, 101: 0.5, 102: 0.5},
         "online": {100: 0.4, 101: 0.4, 102: 0.4},
     }
-    assert one.source == "submitted by somebody" and "not checked" in one.evidence
+    assert one.source == "submitted by somebody (not signed)" and "not checked" in one.evidence
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,8 @@ def make_server(federation: Federation, questions: int = 100) -> Any:
     def search(query: str, k: int = 5) -> dict[str, Any]:
         """Search the documents of all organisations of the federation.
 
-        Words, "phrases", -exclusions, type:pdf, author:name, after:2024-03 and before:2025. Cite each hit that you use.
+        Words, beginnings*, "phrases", -exclusions, type:pdf, author:name, after:2024-03 and before:2025. Cite
+        each hit that you use.
         """
         budget.take()
         answer = federation.search(query, min(max(k, 1), 20))

@@ -44,7 +44,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,11 +66,12 @@ from fedrank.texts.served.owner import (
     LARGEST_STEP,
     LONGEST_QUERY,
     LONGEST_WORD,
+    MOST_ENDINGS,
     MOST_WORDS,
     NAMES,
     expected_cosines,
 )
-from fedrank.texts.served.query import NO_SNIPPET, Snippet, parse_query, snippet_of
+from fedrank.texts.served.query import NO_SNIPPET, Snippet, parse_query, snippet_of, words_of_query
 from fedrank.texts.served.statistics import StatisticsTerms
 
 #: Most that a word of a query adds to a score: BM25's saturation is below k₁ + 1 in each field, body and title, and
@@ -274,6 +275,7 @@ class Answer:
         left_out_cosines: Owners whose cosines are none that an encoder gives, and were not used.
         note: Why the query finds nothing anywhere; empty where owners were asked.
         not_asked: Owners that the query was not shown, as past answers let expect nothing of them.
+        unknown: Word of the query that no owner which answered holds → the nearest that one does; empty: none is near.
     """
 
     hits: tuple[Hit, ...]
@@ -282,6 +284,7 @@ class Answer:
     left_out_cosines: tuple[str, ...] = ()
     note: str = ""
     not_asked: tuple[str, ...] = ()
+    unknown: Mapping[str, str] = field(default_factory=dict)
 
 
 class Fetched(NamedTuple):
@@ -378,11 +381,12 @@ class Federation:
             answers, more = self._ask(dict.fromkeys(others, question), person)
             asked, missing = names, {**missing, **more}
         hits, alone, encoders = list[Hit](), list[str](), dict[str, str]()
+        most_words = sum(MOST_ENDINGS if word.endswith("*") else 1 for word in words)
         for owner, body in ((one.name, answers[one.name]) for one in self.file.owners if one.name in answers):
             try:
                 if conditions and body.get("conditions") is not True:
                     raise WireError("its version knows no phrases, exclusions and filters")
-                hits += _hits(owner, body, question["k"], len(words))
+                hits += _hits(owner, body, question["k"], most_words)
                 digest = str(body.get("encoder", ""))
                 encoders[owner] = digest if _DIGEST.fullmatch(digest) else ""
                 if body.get("statistics") != "shared":
@@ -403,7 +407,19 @@ class Federation:
                 past.record(words, [hit.owner for hit in hits[:_LED]], [piece for piece in pieces if piece[2]])
         alone = alone if len(self.file.owners) > 1 else []
         left = tuple(name for name in names if name not in asked)
-        return Answer(tuple(hits[:k]), missing, tuple(alone), tuple(sorted(lying)), not_asked=left)
+        unknown = self._find_unknown(query, words, [one for owner, one in answers.items() if owner not in missing])
+        return Answer(tuple(hits[:k]), missing, tuple(alone), tuple(sorted(lying)), not_asked=left, unknown=unknown)
+
+    def _find_unknown(self, query: str, words: list[str], answers: list[Mapping[str, Any]]) -> dict[str, str]:
+        """Words as they were typed that all answers say to be in no document, and the word named most often instead."""
+        said = [one.get("unknown") for one in answers]
+        found: dict[str, str] = {}
+        for start, end, word in self._analyser.find(query, set(words)):
+            named = [one[word] for one in said if isinstance(one, dict) and isinstance(one.get(word), str)]
+            if len(named) == len(said):
+                near = Counter(one[:LONGEST_WORD] for one in named if one.isalpha())
+                found[query[start:end]] = near.most_common(1)[0][0] if near else ""
+        return found
 
     def _words_of_hit(self, hit: Hit) -> set[str]:
         """Words of what is shown of a document."""
@@ -411,7 +427,7 @@ class Federation:
 
     def _words(self, query: str) -> list[str]:
         """The words of a query that owners take."""
-        return [word for word in self._analyser.cut_query(query) if len(word) <= LONGEST_WORD]
+        return [word for word in words_of_query(query, self._analyser) if len(word) <= LONGEST_WORD]
 
     def _order(self, hits: list[Hit], encoders: Mapping[str, str]) -> list[Hit]:
         """The hits by score and cosine; all have numbers."""

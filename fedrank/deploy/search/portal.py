@@ -144,6 +144,7 @@ class PortalApp(HttpApp):
         ]
         said: dict[str, Json] = {"missing": dict(answer.missing), "own_statistics": [*answer.own_statistics]}
         said |= {"left_out_cosines": [*answer.left_out_cosines], "note": answer.note, "not_asked": [*answer.not_asked]}
+        said["unknown"] = dict(answer.unknown)
         return json_response(200, {"answer": name, "hits": hits, **said})
 
     async def _fetch(self, request: HttpRequest) -> HttpResponse:

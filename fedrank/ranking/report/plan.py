@@ -35,7 +35,14 @@ def plan_opening(made: Plan) -> Opening:
     said = f"before training: {made.untrained:.4f}; " + "; ".join(
         f"{_name(name, one)}: {one.mean:.4f}" for name, one in rows(made)
     )
-    return Opening(f"A plan for ε = {need.epsilon:g} of a user's whole life", sentence, numbers, _CHART, said)
+    return Opening(
+        f"A plan for ε = {need.epsilon:g} of a user's whole life",
+        sentence,
+        numbers,
+        _CHART,
+        said,
+        ("simulate it at full size:", command_of(made)),
+    )
 
 
 def _name(name: str, one: Any) -> str:

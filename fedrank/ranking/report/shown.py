@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from typing_extensions import override
 
+from fedrank.core.privacy_report import Unit
 from fedrank.engine.study import Paper, Study
-from fedrank.report import describe
+from fedrank.report import describe, sections
 from fedrank.report.claims import Comparison, Measured, Named, Sentence, Unseen, Verdict, list_all, say
 from fedrank.report.curves import NOTHING_YET, CurvesShown, leading_measure
 from fedrank.report.opening import Number, Opening
@@ -81,7 +82,8 @@ class RankingShown(CurvesShown):
             said = list_all([part for part in (gain, labels) if part is not None])
             sentence = say(f"From clicks alone, {who} taught a ranker that, {place}, is ", said, ".")
         sentence += _other_measure(run, split, measure, gain, labels) + describe.closing(run)
-        return Opening(title, sentence, (*numbers, *self.costs(run)), *self.opening_chart(run))
+        chart = self.opening_chart(run)
+        return Opening(title, sentence, (*numbers, *self.costs(run)), *chart, advice=_advice(run, number))
 
     @override
     def costs(self, run: Run) -> tuple[Number, ...]:
@@ -213,6 +215,21 @@ def measure_words(measure: str) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def _advice(run: Run, devices: int | None) -> tuple[str, str]:
+    """Own queries after generated ones; a plan where no user is promised anything; else a hub."""
+    protocol = run.setting("protocol")
+    if run.shown.generated(run):
+        return "run it on your queries with labels:", f"fedrank run {protocol} --data my-letor-folder"
+    if protocol in _CENTRAL:
+        return "learn without collecting the clicks:", f"fedrank run foltr-es --data {run.setting('data')}"
+    if run.privacy is None or run.privacy.epsilon(Unit.USER) > sections.MEANINGFUL:
+        return "see what is learnt at ε = 1 of a user’s whole life:", "fedrank privacy plan --devices 20000"
+    if protocol != "foltr-es" or run.model is None:
+        return "", ""
+    features = run.model["n_features"]
+    return "serve it to devices:", f"fedrank hub serve hub --n-features {features} --devices {devices or 20000}"
 
 
 def _taking_part(run: Run) -> int | None:

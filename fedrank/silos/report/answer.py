@@ -50,6 +50,10 @@ def write_answers(made: Mapping[str, Json], answers: Sequence[Answer], file: str
         tuple(_numbers(first)),
         "ways",
         f"AUC of every way for {first.name}, with intervals. The same numbers are in the table below.",
+        (
+            "effects over all hospitals, whose rows stay where they are:",
+            "fedrank silos codebook my-table.csv --study NAME --silos north south east --out codebook.toml",
+        ),
     )
     caveats = [*(["Generated data"] if made.get("generated") else []), *_warnings(answers)]
     about = f"fedrank silos compare · {made['data']} · {made['label']}"

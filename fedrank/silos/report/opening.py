@@ -19,6 +19,7 @@ from fedrank.silos.report.tables import DIGITS, against, best_test, difference_o
 
 #: Name of the chart that the page opens with.
 CHART = "opening"
+_ADVICE = ("find who helps whom in your table:", "fedrank silos compare my-table.csv --silo hospital --label ill")
 
 #: Targets that fit into the chart; the tables have all of them.
 MOST_TARGETS = 8
@@ -50,7 +51,9 @@ def opening_of(run: Run, harmful: Sequence[str]) -> Opening:
         sentence += say(" Beware of ", Named(wording.in_words(harmful)), ": see the warning.")
     costs = [number for number in (_sent(run), sections.privacy_number(run)) if number is not None]
     chart = (CHART, f"{_title(run)}. The same numbers are in the tables below.") if _levels(run) else ("", "")
-    return Opening(title, sentence + describe.closing(run), (*numbers[: 4 - len(costs)], *costs), *chart)
+    return Opening(
+        title, sentence + describe.closing(run), (*numbers[: 4 - len(costs)], *costs), *chart, advice=_ADVICE
+    )
 
 
 def chart(run: Run) -> Chart | None:

@@ -89,7 +89,14 @@ def opening_of(run: Run) -> Opening:
         numbers.append(Number("Against random slates", found))
     costs = [one for one in (_sent(run, slates), _privacy(run, slates)) if one is not None]
     chart = (CHART, f"{_TITLE}. The same numbers are in the tables below.") if _levels(run) else ("", "")
-    return Opening(title, sentence + describe.closing(run), (*numbers, *costs), *chart)
+    return Opening(title, sentence + describe.closing(run), (*numbers, *costs), *chart, advice=_advice(run))
+
+
+def _advice(run: Run) -> tuple[str, str]:
+    """Services for what the wing recommends; that, for the paper's way."""
+    if run.setting("protocol") == "planned-slates":
+        return "let a service of yours ask for slates:", "fedrank slates serve platform-a --index 0 --config run.toml"
+    return "compare with a plan made of sums:", "fedrank run planned-slates"
 
 
 def _more(difference: Estimate, base: float) -> Comparison:

@@ -37,6 +37,7 @@ from fedrank.texts.report.verdicts import gate_table, verdicts
 
 #: Name of the chart that the page opens with.
 CHART = "opening"
+_ADVICE = ("search documents where they are, without sketches:", "fedrank search broker my-federation --owners 3")
 
 #: Charts of the section about learning, and what each shows.
 _CURVES = {
@@ -60,7 +61,7 @@ def opening_of(run: Run) -> Opening:
         sentence += _hidden(run)
     costs = [one for one in (sections.sent(run, len(texts.silos), "in all"), privacy.privacy_number(run)) if one]
     chart = (CHART, f"{_title(run)}. The same numbers are in the tables below.") if _levels(run) else ("", "")
-    return Opening(title, sentence + describe.closing(run), (*numbers, *costs), *chart)
+    return Opening(title, sentence + describe.closing(run), (*numbers, *costs), *chart, advice=_ADVICE)
 
 
 def _of_search(run: Run) -> bool:

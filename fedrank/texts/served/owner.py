@@ -111,6 +111,8 @@ def counts_of(
 
 #: Most words of a query, and characters of one.
 MOST_WORDS, LONGEST_WORD = 64, 64
+#: Most words that a beginning stands for; letters from which a word is compared with others.
+MOST_ENDINGS, _SHORTEST = 8, 4
 #: Largest step that scores are rounded to.
 LARGEST_STEP = 100.0
 #: Most characters of a query as it was typed.
@@ -282,6 +284,7 @@ class Owner:
         # People look at the next page of a list, and many ask the same.
         self._vector = functools.lru_cache(_VECTORS)(self._encode)
         self._made: dict[bytes, Float32[np.ndarray, " size"]] = {}
+        self._forget_at = time.monotonic() + _KEPT
 
     @property
     def common(self) -> TermTable | None:
@@ -346,7 +349,8 @@ class Owner:
             return _refuse("malformed", f"features is true or false, query a text of at most {LONGEST_QUERY} letters.")
         features = features and self.settings.features
         most = min(most, self.settings.most_hits)
-        hits = self.search(words, most, query if features else "", conditions, asking.readers)
+        wanted = self._extend(words, asking.readers)
+        hits = self.search(wanted, most, query if features else "", conditions, asking.readers)
         searched: dict[str, Json] = {"words": [*words], **conditions.as_json()}
         note(json.dumps(searched | ({"query": query} if query else {}), ensure_ascii=False), [one.id for one in hits])
         given: list[Json] = []
@@ -355,7 +359,7 @@ class Owner:
             if self.settings.reveals != "score":
                 hit["title"] = self._shown(found)
             if given_out and place < shown:  # who may not have the text may not have a piece of it
-                hit["snippet"] = find_snippet(found.text, words, self.analyser)._asdict()
+                hit["snippet"] = find_snippet(found.text, wanted, self.analyser)._asdict()
             if features:
                 hit["features"] = list(found.features)
             given.append(hit)
@@ -365,6 +369,8 @@ class Owner:
             "fetch": self.settings.fetch,
             "statistics": "shared" if self.common else "own",
         }
+        if given_out:  # a word of a text, as a snippet is
+            answer["unknown"] = self._name_nearest(words, asking.readers)
         if features:
             answer["encoder"] = self.encoder.digest if self.encoder is not None else ""
         return answer
@@ -431,6 +437,26 @@ class Owner:
             for candidate, score, row in zip(documents, total.tolist(), numbers.tolist(), strict=True)
         ]
 
+    def _extend(self, words: list[str], readers: Collection[str]) -> list[str]:
+        """The words, and in place of a beginning (``heat*``) those that begin so, of documents that one may read."""
+        found = (self.engine.find_similar(one, readers)[:MOST_ENDINGS] if one.endswith("*") else [one] for one in words)
+        return [word for several in found for word in several]
+
+    def _name_nearest(self, words: list[str], readers: Collection[str]) -> dict[str, Json]:
+        """Words that no document holds which one of these may read → the nearest that one does, as a text writes it."""
+        out: dict[str, Json] = {}
+        asked = [one for one in dict.fromkeys(words) if len(one) >= _SHORTEST and one.isalpha()]
+        open = self.engine.frequencies(asked) if OPEN in readers else [(0, 0)] * len(asked)
+        for word, held in zip(asked, open, strict=True):
+            if any(held) or word in (near := self.engine.find_similar(word, readers)):
+                continue
+            for one in self.engine.candidates({near[0]: 1.0}, 1, readers) if near else ():
+                text = f"{one.title} {one.text}"
+                start, end, _ = next(iter(self.analyser.find(text, near[:1])), (0, 0, ""))
+                out[word] = text[start:end].lower()
+            out.setdefault(word, "")
+        return out
+
     def _meets(self, conditions: Conditions, found: Candidate) -> bool:
         """True if the passage meets the conditions, and the rest of its document has no words that are excluded."""
         if not conditions.meet(found.about, found.words, self.analyser):
@@ -470,6 +496,9 @@ class Owner:
         """Cosines of the query's vector with the documents'; None without an encoder or a query."""
         if self.encoder is None or not query:
             return None
+        if time.monotonic() > self._forget_at:  # a text may be gone from an engine that does not say so
+            self._made.clear()
+            self._forget_at = time.monotonic() + _KEPT
         asked, vectors = self._vector(query), [self._vector_of(candidate) for candidate in documents]
         until, base = time.monotonic() + _ENCODING, np.arange(len(documents), 0.0, -1.0)
         for place, candidate in enumerate(documents):  # of an engine that keeps no vectors
@@ -520,9 +549,9 @@ _FULL = ("disk-full", "The owner's disk is full, so that it can count no questio
 _UNAVAILABLE = ("unavailable", "The owner's index cannot be read at the moment.")
 #: Vectors of queries that are kept in memory.
 _VECTORS = 256
-#: Seconds for which a query may encode what it found, and vectors that are kept of that; hits that are left get the
-#: cosine that those above them let expect.
-_ENCODING, _MADE = 0.5, 20_000
+#: Seconds for which a query may encode what it found, vectors that are kept of that, and seconds after which all are
+#: forgotten; hits that are left get the cosine that those above them let expect.
+_ENCODING, _MADE, _KEPT = 0.5, 20_000, 3600.0
 #: Characters of a text that are encoded.
 _READ = 4000
 #: Times that four times as many passages are asked for, where they are of fewer documents than the answer may hold.

@@ -2,14 +2,15 @@
 
 ========================================  ====================================================================
 ``heated wings``                          documents with any of the words, best first
+``heat*``                                 documents with words that begin so (three letters or more)
 ``"heated wings"``                        only documents that have these words in this order
 ``-supersonic``, ``-"heated wings"``      only documents without
 ``type:pdf``, ``author:smith``            only documents of this type; whose author's name holds this
 ``after:2024-03``, ``before:2025``        only documents whose date is that or later; is earlier
 ========================================  ====================================================================
 
-Anything else with a colon is words. What a document lacks, such as a date of this form, meets no
-filter. Prefixes and words that are misspelt are not found.
+Anything else with a colon is words. What a document lacks, such as a date of this form, meets no filter. A word that no
+document holds is searched as it stands; an owner names the nearest word that one does.
 """
 
 from __future__ import annotations
@@ -155,6 +156,37 @@ def parse_query(query: str, analyser: Analyser) -> tuple[str, Conditions]:
         raise ConfigError(f"{wrong}: needs a date such as 2024-03, got {filters[wrong]!r}.")
     typed = " ".join(" ".join([*rest, query[at:]]).split())
     return typed, Conditions(tuple(phrases[:_MOST]), tuple(without[:_MOST]), filters)
+
+
+_BEGINNING = re.compile(r"(?<![^\s\"])(\w{3,})\*(?![^\s\"])")
+
+
+def words_of_query(query: str, analyser: Analyser) -> list[str]:
+    """The words of a query that owners look for; of ``heat*`` the beginning, with the asterisk.
+
+    Args:
+        query: The first result of :func:`parse_query`.
+        analyser: Cuts it.
+    """
+    begins = list[str]()
+    for typed in _BEGINNING.findall(query):
+        for word in analyser.cut_query(typed) or [typed.lower()]:
+            begins.append((word if typed.lower().startswith(word) else typed.lower()) + "*")
+    return [*analyser.cut_query(_BEGINNING.sub(" ", query)), *dict.fromkeys(begins)]
+
+
+def slips_between(one: str, other: str) -> int:
+    """Letters to add, leave out, change, or swap with the next, to make one word of the other; none is moved twice."""
+    rows = [[*range(len(other) + 1)]]
+    for i, letter in enumerate(one, 1):
+        row = [i]
+        for j, its in enumerate(other, 1):
+            best = min(rows[-1][j] + 1, row[-1] + 1, rows[-1][j - 1] + (letter != its))
+            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == its:
+                best = min(best, rows[-2][j - 2] + 1)
+            row.append(best)
+        rows.append(row)
+    return rows[-1][-1]
 
 
 class Snippet(NamedTuple):

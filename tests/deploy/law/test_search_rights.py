@@ -100,6 +100,29 @@ def test_a_word_of_documents_that_one_may_not_read_changes_nothing(world):
     assert [row[0] for row in before] == [row[0] for row in with_rare] == ["Wings"]
 
 
+def test_the_nearest_word_is_one_of_documents_that_one_may_read(world):
+    asked, key, _ = world
+    for name, who in (("dora", None), ("anna", None), ("acme", person(key, "eve", ["council"]))):
+        answer = asked[name].search("quatternion evrybody concil", 20, person=who)
+        assert answer.unknown == {
+            "quatternion": "quaternion" if name == "anna" else "",
+            "evrybody": "everybody",
+            "concil": "council" if name == "acme" else "",
+        }
+    assert asked["anna"].search("quaternion").unknown == {}
+    assert asked["dora"].search("quaternion").unknown == {"quaternion": ""}  # as if it were nowhere
+
+
+def test_a_beginning_finds_words_of_documents_that_one_may_read(world):
+    asked, key, _ = world
+    assert found(asked["anna"], "quat*") == {"Anna"} and found(asked["dora"], "quat*") == set()
+    assert found(asked["carl"], "surge* every*") == {"Wings", "surgeons"}
+    assert found(asked["dora"], "qu*") == set()  # two letters are no beginning
+    (hit,) = asked["anna"].search("quat*").hits
+    assert [hit.snippet.text[start:end] for start, end in hit.snippet.marks] == ["quaternion"]
+    assert found(asked["acme"], "counc*", person=person(key, "eve", ["council"])) == {"Acme"}
+
+
 def test_scores_are_those_of_an_owner_without_the_documents(tmp_path):
     rows = [row for row in ROWS if row["id"] == "open"] + [
         {"id": f"more{n}", "title": "", "text": f"wings and flow {n} everybody " * (1 + n)} for n in range(5)

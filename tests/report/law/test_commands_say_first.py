@@ -5,6 +5,7 @@ import html
 import inspect
 import json
 import re
+import shlex
 from functools import partial
 from pathlib import Path
 
@@ -18,12 +19,13 @@ from slate_run_factory import make_slate_run
 from text_run_factory import make_text_run
 
 import fedrank
-from fedrank.cli.main import app, call
+from fedrank.cli.main import _offer_settings, app, call
 from fedrank.metrics.returns import LEAST_SEEDS
 from fedrank.report.load import load
 
 ROOT = Path(fedrank.__file__).parent
 FIRST = re.compile('<p class="sentence">(.*?)</p>', re.DOTALL)
+NEXT = re.compile('<p class="next">.*?<code>(.*?)</code>', re.DOTALL)
 OF_A_SHARE = re.compile(r"\b(?:nDCG|MaxRR|AUC|MAP)\S*(?: of| is| reaches)? (−?\d+\.\d+)")
 
 
@@ -85,6 +87,11 @@ def test_terminal_json_and_page_say_the_same_first(row, tmp_path, monkeypatch, c
         if made.page is not None:
             (on_page,) = FIRST.findall(made.page.read_text(encoding="utf-8"))
             assert html.unescape(on_page) == sentence
+            for command in NEXT.findall(made.page.read_text(encoding="utf-8")):
+                name, *words = shlex.split(html.unescape(command))
+                _offer_settings(words)
+                assert name == "fedrank"
+                app.parse_args(words, exit_on_error=False, print_error=False)
         assert all(0 <= float(number.replace("−", "-")) <= 1 for number in OF_A_SHARE.findall(sentence))
         if made.seeds is not None and made.seeds < LEAST_SEEDS:
             assert not re.search(r"±|told apart|would have shown|95 % interval", sentence)

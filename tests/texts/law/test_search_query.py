@@ -8,7 +8,15 @@ import pytest
 from fedrank.core.errors import ConfigError, WireError
 from fedrank.texts.served.analyser import Analyser, english
 from fedrank.texts.served.documents import Document, words_of
-from fedrank.texts.served.query import SNIPPET, Conditions, find_snippet, parse_query, snippet_of
+from fedrank.texts.served.query import (
+    SNIPPET,
+    Conditions,
+    find_snippet,
+    parse_query,
+    slips_between,
+    snippet_of,
+    words_of_query,
+)
 
 
 def parsed(query, analyser=None):
@@ -158,3 +166,30 @@ def test_snippets_mark_words_as_they_are_written():
 )
 def test_snippets_of_strangers_are_bounded(given, kept):
     assert snippet_of(given) == kept
+
+
+def test_slips_are_the_fewest_edits_that_lead_from_word_to_word():
+    """All words within two edits of a short word, made one edit at a time; no place is edited twice."""
+    letters = "abc"
+
+    def edits(word):
+        for at in range(len(word) + 1):
+            yield from (word[:at] + letter + word[at:] for letter in letters)
+            yield word[:at] + word[at + 1 :]
+            yield from (word[:at] + letter + word[at + 1 :] for letter in letters if at < len(word))
+            yield word[:at] + word[at + 1 : at + 2] + word[at : at + 1] + word[at + 2 :]
+
+    one = {*edits("abca")} - {"abca"}
+    two = {word for near in one for word in edits(near)} - one - {"abca"}
+    assert slips_between("abca", "abca") == 0
+    assert {word for word in one if slips_between("abca", word) != 1} == set()
+    # Of words two edits away, those that swap letters and put one between are three apart where no place counts twice.
+    assert {word for word in two if slips_between("abca", word) not in (2, 3)} == set()
+    assert slips_between("ca", "abc") == 3 and slips_between("", "abc") == 3
+
+
+def test_beginnings_are_as_long_as_their_stems():
+    assert words_of_query("comput* heat", english()) == ["heat", "comput*"]
+    assert words_of_query("computers* Wing*", english()) == ["comput*", "wing*"]
+    assert words_of_query("qu* a*b 3*4", english()) == english().cut_query("qu a b 3 4")
+    assert words_of_query("heat*", Analyser(("english", "german"))) == ["heat*"]

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +115,13 @@ def test_an_index_without_vectors_gives_the_cosines_of_one_with_them(tmp_path, m
     monkeypatch.setattr(encoder, "encode", lambda texts: encoded.extend(texts) or encode(texts))
     again = {hit.id: hit.features[0] for hit in owner.search(["wing", "heat"], 5, "heat of a wing")}
     assert again == found[1] and not encoded
+    # After an hour nothing is left of texts that an engine may have lost.
+    later = time.monotonic() + 3601
+    with monkeypatch.context() as patched:
+        patched.setattr("fedrank.texts.served.owner.time.monotonic", lambda: later)
+        owner.search(["wing", "heat"], 5, "heat of a wing")
+    assert len(encoded) == 3
+    encoded.clear()
     # Where there is no time left, the cosine is what those that are known let expect: of two, the line through both.
     owner._made.pop(next(reversed(owner._made)))
     monkeypatch.setattr("fedrank.texts.served.owner._ENCODING", -1.0)

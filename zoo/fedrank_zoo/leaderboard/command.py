@@ -89,6 +89,23 @@ def submit(file: Path, /, out: Path = _OUT, *, as_json: AsJson = False) -> None:
         print(f"taken: {len(rows)} row{'s' * (len(rows) != 1)} of {file}")
 
 
+@app.command
+def sign(file: Path, /, key: Path = Path("leaderboard-key"), *, as_json: AsJson = False) -> None:
+    """Sign rows before they are submitted, so that no one else submits under the same name.
+
+    Args:
+        file: The CSV file; the signature is written beside it.
+        key: Folder of the private key, which is made where there is none.
+    """
+    from fedrank_zoo.leaderboard.submitted import sign as write_signature
+
+    public = write_signature(file, key)
+    if as_json:
+        print_json({"key": public, "signature": f"{file}.signature"})
+    else:
+        print(f"signed: {file}.signature, with the key {public[:8]} of {key}")
+
+
 def _heard(quiet: bool):
     """A listener that prints the progress of the cells, on the terminal or in a log."""
     from fedrank_zoo.leaderboard.board import about

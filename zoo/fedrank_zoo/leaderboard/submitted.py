@@ -2,6 +2,9 @@
 
 What a line says is checked for form, names, ranges, seeds and budget, and its evidence for what it claims: a run's
 directory is read, and its ranker scored again. A link to a run elsewhere cannot be checked here, and the page says so.
+
+A file may be signed (Ed25519, by a key as silos have it). Rows then show the key's first eight characters, and a
+submitter's name that was signed once takes no file without that key's signature.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from fedrank.engine.settings import as_dict
 from fedrank.ranking.build import splits_of
 from fedrank.ranking.clicks.cascade import USERS
 from fedrank.ranking.evaluate import Measurement
+from fedrank.silos.studies.keys import KEY, is_signed, make_key, read_key
 from fedrank_zoo.leaderboard.cell import judged_by
 from fedrank_zoo.leaderboard.grid import ATTACKS, FIRST_SEED, HETEROGENEITY, MEASURE, Block, Grid, Part
 from fedrank_zoo.leaderboard.standings import BUDGETS, Row, epsilon_words
@@ -304,6 +308,75 @@ def _check_run(line: Line, folder: Path, part: Part) -> None:
             raise DataError(f"the line says {MEASURE} {line.values[MEASURE]:.4f}, {whose} have {value:.4f}.")
 
 
+# --------------------------------------------------------------------------------------------------------- signatures
+
+
+def sign(path: Path, folder: Path) -> str:
+    """Sign a submission: write ``<file>.signature`` beside it.
+
+    Args:
+        path: The CSV file.
+        folder: Of the key; it is made where there is none.
+
+    Returns:
+        The public key.
+
+    Raises:
+        DataError: The file cannot be read.
+        FormatError: The folder's key is none.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror}).", path) from error
+    key = read_key(folder / KEY) if (folder / KEY).exists() else make_key(folder / KEY)
+    signed = {"key": key.public, "signature": key.sign(_signed_content(content))}
+    write_atomically(_signature_of(path), json.dumps(signed).encode())
+    return key.public
+
+
+def _signature_of(path: Path) -> Path:
+    return path.with_name(path.name + ".signature")
+
+
+def _signed_content(content: bytes) -> dict[str, Json]:
+    return {"kind": "rows of a leaderboard", "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def signer_of(path: Path) -> str:
+    """The public key that signed a submission; empty: it is not signed.
+
+    Raises:
+        DataError: The signature is not one of this file.
+    """
+    file = _signature_of(path)
+    if not file.exists():
+        return ""
+    try:
+        signed = json.loads(file.read_bytes())
+        good = is_signed(_signed_content(path.read_bytes()), signed["signature"], signed["key"])
+    except (ValueError, TypeError, KeyError, AttributeError):
+        good = False
+    if not good:
+        raise DataError(f"is not what {file.name} signs; sign it again, or delete the signature.", path)
+    return signed["key"]
+
+
+def _check_names(lines: Sequence[Line], path: Path, signer: str, folder: Path) -> None:
+    """Refuse a submitter's name that another key has signed before."""
+    names = {line.submitter for line in lines}
+    for kept in sorted((folder / "submitted").glob("*.csv")):
+        if (other := signer_of(kept)) and other != signer:
+            with open(kept, encoding="utf-8-sig", newline="") as file:
+                taken = names & {row["submitter"].strip() for row in csv.DictReader(file)}
+            if taken:
+                raise DataError(
+                    f"{min(taken)!r} has signed rows here with the key {other[:8]}; "
+                    f"this file is {f'signed with {signer[:8]}' if signer else 'not signed'}.",
+                    path,
+                )
+
+
 # ------------------------------------------------------------------------------------------------------------ merging
 
 
@@ -321,23 +394,34 @@ def submit(path: Path, folder: Path, grid: Grid) -> list[Row]:
     Raises:
         DataError: Something is wrong with it; nothing is kept.
     """
-    lines = read_lines(path, grid)
+    lines, signer = read_lines(path, grid), signer_of(path)
+    _check_names(lines, path, signer, folder)
     check_evidence(lines, path, grid)
     name = re.sub(r"[^a-z0-9]+", "-", f"{lines[0].submitter} {lines[0].method}".lower()).strip("-")[:60]
     content = path.read_bytes()
-    write_atomically(folder / "submitted" / f"{name}-{hashlib.sha256(content).hexdigest()[:8]}.csv", content)
-    return rows_of(lines)
+    kept = folder / "submitted" / f"{name}-{hashlib.sha256(content).hexdigest()[:8]}.csv"
+    if signer:
+        write_atomically(_signature_of(kept), _signature_of(path).read_bytes())
+    write_atomically(kept, content)
+    return rows_of(lines, signer)
 
 
 def submitted_rows(folder: Path, grid: Grid) -> list[Row]:
     """The rows of all submissions that are kept beside a leaderboard, read again."""
     return [
-        row for path in sorted((folder / "submitted").glob("*.csv")) for row in rows_of(read_lines(path, grid))
-    ]  # fmt: skip
+        row
+        for path in sorted((folder / "submitted").glob("*.csv"))
+        for row in rows_of(read_lines(path, grid), signer_of(path))
+    ]
 
 
-def rows_of(lines: Sequence[Line]) -> list[Row]:
-    """Rows of the leaderboard from the lines of a submission: each seed's mean over divisions."""
+def rows_of(lines: Sequence[Line], signer: str = "") -> list[Row]:
+    """Rows of the leaderboard from the lines of a submission: each seed's mean over divisions.
+
+    Args:
+        lines: Of :func:`read_lines`.
+        signer: The public key that signed them; empty: none.
+    """
     out = []
     for (method, submitter, block, budget), members in _groups(lines).items():
         by_seed: dict[str, dict[int, float]] = {}
@@ -350,7 +434,7 @@ def rows_of(lines: Sequence[Line]) -> list[Row]:
         out.append(
             Row(
                 method,
-                f"submitted by {submitter}",
+                f"submitted by {submitter} ({f'signed with {signer[:8]}' if signer else 'not signed'})",
                 block,
                 budget,
                 tuple(dict.fromkeys(line.division for line in members)),

@@ -31,6 +31,22 @@ function warned(found) {
   return said;
 }
 
+// A word that no document holds, with the nearest word that one does, to search for instead.
+function unknown([typed, near]) {
+  const row = element("li", "", `No document holds “${typed}”. `);
+  if (near) {
+    const instead = element("button", "instead", `Search for “${near}”`);
+    instead.type = "button";
+    instead.addEventListener("click", () => {
+      const query = document.getElementById("query");
+      query.value = query.value.replace(typed, near);
+      document.getElementById("ask").requestSubmit();
+    });
+    row.append(instead);
+  }
+  return row;
+}
+
 // A piece of the text with the words that were asked for marked.
 function marked({ text, marks }) {
   const made = element("p", "snippet", "");
@@ -88,7 +104,7 @@ document.getElementById("ask").addEventListener("submit", async (event) => {
     const many = found.hits.length;
     const asked = Object.keys(found.missing).length ? "No owner that answered" : "No owner";
     state.textContent = found.note ? found.note : many ? `${many} ${many === 1 ? "document" : "documents"} in ${seconds} s.` : `${asked} has a document with these words.`;
-    notices.replaceChildren(...warned(found).map((text) => element("li", "", text)));
+    notices.replaceChildren(...warned(found).map((text) => element("li", "", text)), ...Object.entries(found.unknown).map(unknown));
     list.replaceChildren(...found.hits.map((hit, number) => shown(found.answer, hit, number)));
   } catch (error) {
     state.textContent = "There is no answer.";

@@ -86,6 +86,16 @@ class Engine(Protocol):
         """
         ...
 
+    def find_similar(self, word: str, readers: Collection[str] = (OPEN,)) -> list[str]:
+        """Words of documents that one of these may read, in the most documents first; an engine may know none.
+
+        Args:
+            word: A word that was cut: words are as near to it as a slip of the keyboard leaves them. With ``*`` at its
+                end words that begin with it.
+            readers: As of :meth:`candidates`.
+        """
+        ...
+
     def count_open(self) -> int:
         """Number of documents that name no readers."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, NoReturn, TypeVar
 
@@ -15,6 +15,7 @@ from fedrank.core.errors import ConfigError, RunError
 from fedrank.texts.served.analyser import Analyser, english
 from fedrank.texts.served.documents import LONGEST_ID, Document, Words, batches, document_of, words_of
 from fedrank.texts.served.engines import Candidate
+from fedrank.texts.served.rights import OPEN
 
 T = TypeVar("T")
 
@@ -162,6 +163,10 @@ class ForeignEngine(abc.ABC):
 
     def __len__(self) -> int:
         return self._count.get()
+
+    def find_similar(self, word: str, readers: Collection[str] = (OPEN,)) -> list[str]:
+        """No words: the engine is not asked for them."""
+        return []
 
     def count_open(self) -> int:
         """Number of documents: none names readers."""

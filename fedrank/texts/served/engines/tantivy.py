@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import shutil
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from fedrank.texts.served.analyser import Analyser, english
 from fedrank.texts.served.documents import Document, Words, batches, document_of, index_fingerprint, passages_of
 from fedrank.texts.served.encoder import Encoder, text_of
 from fedrank.texts.served.engines import Candidate
+from fedrank.texts.served.query import slips_between
 from fedrank.texts.served.rights import OPEN, readers_of
 
 _log = logging.getLogger("fedrank.owner")
@@ -36,6 +38,8 @@ _HEAP = 128 << 20
 _SEARCHED = ("body_words", "title_words")
 #: What stands before a word of the body and of the title among the words of a whole document.
 _MARKS = ("b", "t")
+#: Letters from which two slips of the keyboard are looked for, and not one; passages whose words are compared.
+_LONG, _LOOKED_AT = 8, 100
 #: Layout of the fields, which differs from that of other versions.
 _LAYOUT = "3"
 
@@ -194,6 +198,26 @@ class TantivyEngine:
         wanted = self._query.boolean_query([(tantivy.Occur.Must, one) for one in must])
         hits = searcher.search(wanted, most, count=False).hits
         return [self._candidate(searcher.doc(address)) for _, address in hits]
+
+    def find_similar(self, word: str, readers: Collection[str] = (OPEN,)) -> list[str]:
+        """Words of documents that one of these may read; see :class:`~fedrank.texts.served.engines.Engine`."""
+        start, slips = word.removesuffix("*"), 1 if len(word) < _LONG else 2
+        begins = len(start) < len(word)
+        searcher, should = self._searcher(), tantivy.Occur.Should
+        terms = [
+            (should, self._query.fuzzy_term_query(self._schema, field, start, 0 if begins else slips, True, begins))
+            for field in _SEARCHED
+        ]
+        must = [self._query.boolean_query(terms), self._of(readers)]
+        wanted = self._query.boolean_query([(tantivy.Occur.Must, one) for one in must])
+        found = [self._candidate(searcher.doc(at)) for _, at in searcher.search(wanted, _LOOKED_AT, count=False).hits]
+        counts = Counter(one for it in found for one in {*it.words.title, *it.words.body})
+        near = {
+            one: 0 if begins else slips_between(start, one)
+            for one in counts
+            if (one.startswith(start) if begins else abs(len(one) - len(start)) <= slips)
+        }
+        return sorted((one for one in near if near[one] <= slips), key=lambda one: (near[one], -counts[one], one))
 
     def frequencies(self, words: Sequence[str]) -> list[tuple[int, int]]:
         """Number of documents that name no readers whose body and whose title hold each word.

@@ -212,9 +212,8 @@ def test_sums_of_a_trial_tell_without_noise_and_not_with_it():
     )
     # Of four clicks engagement is far from normal, and beyond twice the typical stay's it is cut.
     assert open_["coordinator", secret, ALL_KNOWN]["r2"] > 0.25 > 0.2 > open_["coordinator", secret, ALONE]["r2"]
-    assert (
-        open_["coordinator", there, ALL_KNOWN]["advantage"] == open_["platform B", there, ALL_KNOWN]["advantage"] == 1
-    )
+    for attacker in ("coordinator", "platform B"):
+        assert open_[attacker, there, ALL_KNOWN]["advantage"] > 0.97
     s = sums_protocol("planned-slates", settings, 2.0, trial=True)
     exact = 2 * norm.cdf(2 * STEPS / (2 * s.trial_sigma)) - 1  # A alone sends: a clip to either side
     assert private["coordinator", there, worst]["ceiling"] == pytest.approx(exact, rel=1e-3)

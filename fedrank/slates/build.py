@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import string
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Key
@@ -18,14 +18,11 @@ from fedrank.engine.model import read_model
 from fedrank.engine.simulator import Conditions, run_keys
 from fedrank.slates.config import BASELINES, SlatesRun
 from fedrank.slates.protocol import PlatformProtocol
+from fedrank.slates.sums.learner import SumLearner
 from fedrank.slates.sums.stays import plays_stays
 from fedrank.slates.world.choice import CHOICES
 from fedrank.slates.world.departures import DEPARTURES
 from fedrank.slates.world.satisfaction import PRESETS, Satisfaction, preset
-
-if TYPE_CHECKING:
-    from fedrank.slates.model import SumModel
-    from fedrank.slates.sums.learner import SumLearner
 
 #: Fold of a run's key that gives the platforms' first networks.
 PLATFORMS = 0xFFFFFFF2
@@ -134,12 +131,12 @@ def experiment_of(
         )
     start = getattr(config, "start_from", "")
     if start and warm:
-        made = dataclasses.replace(made, start=start_model(start, made.learner))
+        made = dataclasses.replace(made, start=read_start(start, made.learner))
     return SlateExperiment(config, users, made)
 
 
-def start_model(file: str, learner: SumLearner) -> SumModel:
-    """The model that a run of planned slates starts from.
+def read_start(file: str, learner: SumLearner) -> Any:
+    """The model that a run of planned slates starts from, a :class:`fedrank.slates.model.SumModel`.
 
     Args:
         file: Its file.
@@ -150,7 +147,7 @@ def start_model(file: str, learner: SumLearner) -> SumModel:
         ConfigError: It was made for platforms, items or stays of other numbers.
     """
     model = read_model(file)
-    if not hasattr(model, "learnt_at"):
+    if not hasattr(model, "fill_learnt"):
         raise ModelError(
             f"{file}: is a {type(model).__name__}; a run of planned slates starts from a model of its own."
         )

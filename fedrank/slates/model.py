@@ -294,7 +294,7 @@ class SumModel(Model):
     def __post_init__(self):
         tensor(self.tensors, "federated", (self.learner.parameters,))
         for name in self.names:
-            self.learnt_at(name)
+            self.fill_learnt(name)
 
     @property
     @override
@@ -376,9 +376,9 @@ class SumModel(Model):
             raise UnknownNameError("platform", name, self.names)
         own = self.learner.first_state(None, np.asarray(self.names.index(name), np.int32))
         verdict = self.learnt.get(f"verdict {name}", own.verdict)
-        return own._replace(view=view, model=self.model, learnt=self.learnt_at(name), verdict=verdict)
+        return own._replace(view=view, model=self.model, learnt=self.fill_learnt(name), verdict=verdict)
 
-    def learnt_at(self, name: str) -> Any:
+    def fill_learnt(self, name: str) -> Any:
         """The state that a platform made of the model.
 
         Args:

@@ -165,7 +165,7 @@ def _stays(keys: UInt32[np.ndarray, "runs 2"], number: int, users: int, rounds: 
     return stay_keys(split(fold_words(keys, number), users), rounds)
 
 
-def rules_of(world: Satisfaction, feedback: Sequence[bool]) -> tuple[Policy, ...]:
+def list_rules(world: Satisfaction, feedback: Sequence[bool]) -> tuple[Policy, ...]:
     """The rules of an A/B test.
 
     Rules by which platforms differ are tested where all of them see engagement. Elsewhere they would win by what they
@@ -208,10 +208,10 @@ def baselines(
         *(np.concatenate([all_[0], own.reshape(-1, *own.shape[2:])]) for all_, own in zip(shared, users, strict=True))
     )
     solved = solve(world, seed=seed) if OPTIMUM in names else None
-    rules = rules_of(world, feedback)
+    rules = list_rules(world, feedback)
     won, plain = (), [name for name in names if name != BEST_FIXED]
     if len(plain) < len(names) and len(seeds) and plays_together(world):
-        won = winners(world, rules, seeds, feedback, tested)
+        won = find_winners(world, rules, seeds, feedback, tested)
     policies = [_policy(world, name, solved) for name in plain]
     out, draws = [], draws_of(world, together) if plays_together(world) else []
     for name, policy in zip(plain, policies, strict=True):
@@ -238,7 +238,7 @@ def baselines(
         ]
         shown = np.mean([found[rule][:BASELINE_EPISODES] for rule in won], axis=0)
         named = Counter(rules[rule].name for rule in won)
-        note = f"Of {tested:,} users in each of {len(won)} runs; the winner: {_counted(named)}."
+        note = f"Of {tested:,} users in each of {len(won)} runs; the winner: {_count_names(named)}."
         most = each[max(set(won), key=won.count)]
         out.append(SlateBaseline(BEST_FIXED, shown, np.array(runs), most, note=note))
     beaten = _beating_optimum(out)
@@ -252,7 +252,7 @@ def baselines(
     return [one for one in out if one.name != OPTIMUM or not beaten]
 
 
-def winners(
+def find_winners(
     world: Satisfaction, rules: Sequence[Policy], seeds: Sequence[int], feedback: Sequence[bool], tested: int
 ) -> tuple[int, ...]:
     """For each run, the rule that an A/B test finds best: of the highest mean engagement at platforms with feedback.
@@ -277,7 +277,7 @@ def winners(
     return tuple(np.argmax(means, axis=0).tolist())
 
 
-def _counted(names: Counter[str]) -> str:
+def _count_names(names: Counter[str]) -> str:
     return ", ".join(f"{name} in {count}" for name, count in names.most_common())
 
 

@@ -630,7 +630,7 @@ class SummedSlates(LearnerProtocol):
             return own
         xp = module_of(own.number)
         model = xp.broadcast_to(xp.asarray(self.start.model), own.model.shape)
-        each = [self.start.learnt_at(name) for name in self.start.names]
+        each = [self.start.fill_learnt(name) for name in self.start.names]
         return own._replace(model=model, learnt=map_trees(lambda *leaves: xp.stack(leaves)[number], *each))
 
     @override

@@ -313,14 +313,14 @@ def test_an_ab_test_has_its_users_in_all_and_finds_the_rule_of_the_highest_mean(
     rules = [Noted(QUIET, (sign, sign)) for sign in (0.0, 1.0, -1.0, 1.0)]
     with monkeypatch.context() as patch:
         patch.setattr(results, "_AT_ONCE", 2 * 2 * 10 * 61 * 9)  # nine users of both seeds at once
-        results.winners(QUIET, rules, (3, 4), (True, False), 38)
+        results.find_winners(QUIET, rules, (3, 4), (True, False), 38)
     assert max(Noted.users) == 9 and sum(Noted.users) == 61 * 38
     for world, won in ((Satisfaction(), "choc"), (QUIET, "kale-then-choc")):
-        rules = results.rules_of(world, (True, False))
-        assert [rules[k].name for k in results.winners(world, rules, (0, 1), (True, False), 160)] == [won] * 2
+        rules = results.list_rules(world, (True, False))
+        assert [rules[k].name for k in results.find_winners(world, rules, (0, 1), (True, False), 160)] == [won] * 2
 
 
 def test_rules_by_which_platforms_differ_are_tested_where_all_see_engagement():
     alike = {"random", "choc", "kale", "kale-then-choc"}
-    assert {rule.name for rule in results.rules_of(QUIET, (True, False))} == alike
-    assert {rule.name for rule in results.rules_of(QUIET, (True, True))} == alike | {"choc/kale", "kale/choc"}
+    assert {rule.name for rule in results.list_rules(QUIET, (True, False))} == alike
+    assert {rule.name for rule in results.list_rules(QUIET, (True, True))} == alike | {"choc/kale", "kale/choc"}

@@ -598,7 +598,7 @@ class TrialStays(NamedTuple):
     server: CoordinatorState
 
 
-def trial_stays(protocol: SummedSlates, seed: int, users: int) -> TrialStays:
+def play_trial(protocol: SummedSlates, seed: int, users: int) -> TrialStays:
     """Play a run's explorers, and then stays of its trial, each as the only one.
 
     Args:
@@ -632,7 +632,7 @@ def attack_trial(protocol: SummedSlates, seed: int, targets: int) -> Found:
         seed: Seed of the run.
         targets: Stays to attack, at least 8.
     """
-    found = trial_stays(protocol, seed, 2 * targets)
+    found = play_trial(protocol, seed, 2 * targets)
     exchange = next(one for one in protocol.exchanges if isinstance(one, Trial))
     sees, k = np.asarray(protocol.feedback), protocol.world.platforms
     own, rng = protocol.platform(None, np.arange(k, dtype=np.int32)), np.random.default_rng(seed)

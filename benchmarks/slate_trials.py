@@ -64,6 +64,8 @@ ROWS: dict[str, dict[str, Any]] = {
     "20 explorers": _row(20),
     "eight features": _row(1600, features=8),
     "both with feedback": _row(feedback="all"),
+    "late at B, both with feedback": _row(feedback="all", departure="late"),
+    "few at B, both with feedback": _row(feedback="all", departure="few"),
 }
 
 

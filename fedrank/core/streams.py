@@ -82,12 +82,20 @@ def normals(words: UInt32[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape"
 def erf_inv(x: Float32[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape"]:
     """The inverse of the error function in (−1, 1): ``jax.lax.erf_inv`` but for rounding."""
     w = -np.log1p(-x * x)
-    central = w < 5
-    a, b = w - np.float32(2.5), np.sqrt(w) - np.float32(3)
-    p, q = np.float32(_CENTRAL[0]), np.float32(_TAIL[0])
-    for c, d in zip(_CENTRAL[1:], _TAIL[1:], strict=True):
-        p, q = np.float32(c) + p * a, np.float32(d) + q * b
-    return np.where(central, p, q) * x
+    found = _polynomial(_CENTRAL, w - np.float32(2.5))
+    tail = w >= 5
+    if np.any(tail):  # one in three hundred of uniform numbers
+        found = np.asarray(found)
+        found[tail] = _polynomial(_TAIL, np.sqrt(w[tail]) - np.float32(3))
+    return found * x
+
+
+def _polynomial(coefficients: tuple[float, ...], x: Float32[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape"]:
+    value = np.full_like(x, coefficients[0])
+    for more in coefficients[1:]:
+        value *= x
+        value += np.float32(more)
+    return value
 
 
 def fold(key: AnyKey, number: AnyInt) -> AnyKey:

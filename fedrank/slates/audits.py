@@ -13,13 +13,16 @@ from typing_extensions import override
 from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.arrays import PyTree
 from fedrank.core.lazy import jax, jnp
+from fedrank.core.native import map_trees
 from fedrank.core.privacy_report import DELTA, Unit
 from fedrank.core.protocol import Exchange, Party
 from fedrank.privacy.audit import Audit
 from fedrank.privacy.noisy_values import ValueNoise
 from fedrank.slates.config import Privacy
-from fedrank.slates.sums import CoordinatorState, SummedSlates, SumSharing
+from fedrank.slates.planning.learner import PlanLearner
+from fedrank.slates.sums import CoordinatorState, SummedSlates, SumSharing, Trial
 from fedrank.slates.sums.learner import PlatformState, SumLearner, clip_stay, norm_bin
+from fedrank.slates.sums.trial import CLIP, NUMBERS
 from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Values of a list. The more there are, the rarer is a list that tells as much as is promised.
@@ -288,3 +291,33 @@ def slate_bound(epsilon: float = 1.0, delta: float = DELTA, platforms: int = 2) 
     return _release_audit(
         "slate-bound", "a user's vector is longer than any bin at all platforms, or zero", protocol, users
     )
+
+
+def slate_trial(epsilon: float = 1.0, delta: float = DELTA, platforms: int = 2) -> Audit:
+    """The sums of a plan's trial, of platforms with feedback: one stay is in them.
+
+    Args:
+        epsilon: ε of a user's whole stay at all platforms, in nats.
+        delta: δ of it.
+        platforms: Platforms with feedback, at least 1.
+    """
+    world = Satisfaction(candidates=3, slate=2, platforms=platforms, time_budget=platforms)
+    learner = PlanLearner(world, (True,) * platforms, (1,), trial=(1,))
+    protocol = SummedSlates(learner, SumSharing(epsilon=epsilon), Privacy(delta=delta))
+    exchange: Any = next(one for one in protocol.exchanges if isinstance(one, Trial))
+    own, request = protocol.platform(None, np.arange(platforms, dtype=np.int32)), exchange.ask(protocol.init(None))
+    signs = np.where(np.arange(NUMBERS) % 2, -1.0, 1.0).astype(np.float32)
+
+    def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
+        added = np.asarray(clip_stay(1e4 * signs * (2 * world - 1), CLIP), np.int32)
+        found = np.zeros(trials, np.int64)
+        for at in range(platforms):
+            mine = map_trees(lambda leaf, at=at: leaf[at], own)._replace(tested=added)
+            for trial in range(trials):
+                reply = exchange.respond(request, Party(None, mine), exchange.draw_from_os())[1]
+                found[trial] += np.asarray(reply.sums, np.int64) @ signs.astype(np.int64)
+        return found
+
+    trials = _DRAWN // (NUMBERS * platforms)
+    worlds = "a stay adds as much as the clip allows to a trial's sums at all platforms, or the opposite"
+    return Audit("slate-trial", Unit.USER, worlds, float(epsilon), sample, delta, True, True, trials)

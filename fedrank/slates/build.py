@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import string
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,12 +11,14 @@ import numpy as np
 from jaxtyping import Key
 
 from fedrank.core.arrays import AnyArray as Array
-from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.errors import ConfigError, ModelError, UnknownNameError
 from fedrank.core.lazy import jax
 from fedrank.core.protocol import Party
+from fedrank.engine.model import read_model
 from fedrank.engine.simulator import Conditions, run_keys
 from fedrank.slates.config import BASELINES, SlatesRun
 from fedrank.slates.protocol import PlatformProtocol
+from fedrank.slates.sums.learner import SumLearner
 from fedrank.slates.sums.stays import plays_stays
 from fedrank.slates.world.choice import CHOICES
 from fedrank.slates.world.departures import DEPARTURES
@@ -51,7 +54,7 @@ class SlateExperiment:
         """The platforms of the first run before its first user: leaves of ``own`` are [K, ...]."""
         if self.together:
             numbers = np.arange(self.n_parties, dtype=np.int32)
-            return Party(None, self.protocol.learner.first_state(None, numbers))  # type: ignore[attr-defined]
+            return Party(None, self.protocol.platform(None, numbers))  # type: ignore[attr-defined]
         party = self.first_parties(run_keys([self.config.seed]))
         return party._replace(own=jax.tree.map(lambda leaf: leaf[0], party.own))
 
@@ -91,7 +94,11 @@ class SlateExperiment:
 
 
 def experiment_of(
-    config: SlatesRun, protocol: PlatformProtocol | None = None, world: Satisfaction | None = None
+    config: SlatesRun,
+    protocol: PlatformProtocol | None = None,
+    world: Satisfaction | None = None,
+    *,
+    warm: bool = True,
 ) -> SlateExperiment:
     """Set up everything; there is no data to load.
 
@@ -99,9 +106,11 @@ def experiment_of(
         config: The configuration, resolved.
         protocol: A protocol of the caller's own instead of the one that ``config.protocol`` names.
         world: Users of the caller's own instead of the protocol's or of those that ``config.world`` describes.
+        warm: Whether the model that ``config.start_from`` names is read.
 
     Raises:
         ConfigError: Settings contradict each other.
+        ModelError: The model to start from is none of this kind.
     """
     for name in config.evaluation.baselines:
         if name not in BASELINES:
@@ -120,7 +129,41 @@ def experiment_of(
             f"world.features = {users.features} is for planned-slates whose users choose by a multinomial, got "
             f"{config.protocol}. Leave world.features out."
         )
+    start = getattr(config, "start_from", "")
+    if start and warm:
+        made = dataclasses.replace(made, start=read_start(start, made.learner))
     return SlateExperiment(config, users, made)
+
+
+def read_start(file: str, learner: SumLearner) -> Any:
+    """The model that a run of planned slates starts from, a :class:`fedrank.slates.model.SumModel`.
+
+    Args:
+        file: Its file.
+        learner: The run's learner, which must have the same sizes.
+
+    Raises:
+        ModelError: There is no such file, or it is no such model.
+        ConfigError: It was made for platforms, items or stays of other numbers.
+    """
+    model = read_model(file)
+    if not hasattr(model, "fill_learnt"):
+        raise ModelError(
+            f"{file}: is a {type(model).__name__}; a run of planned slates starts from a model of its own."
+        )
+    found: Any = model
+
+    def sizes(of: SumLearner) -> dict[str, Any]:
+        world = of.world
+        numbers = {"platforms": world.platforms, "candidates": world.candidates, "features": world.features}
+        return {"learner": of.name, **numbers, "rounds of a stay": world.rounds_per_episode}
+
+    if (theirs := sizes(found.learner)) != (ours := sizes(learner)):
+        other = {name: value for name, value in theirs.items() if ours[name] != value}
+        raise ConfigError(
+            f"start_from: {file} is for {other}, and the run has { {name: ours[name] for name in other} }."
+        )
+    return found
 
 
 def world_of(config: SlatesRun) -> Satisfaction:

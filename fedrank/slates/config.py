@@ -19,7 +19,7 @@ from fedrank.engine.config import RunConfig
 from fedrank.slates.world.departures import DEPARTURES
 
 #: Policies that a run can be compared with.
-#: best-fixed is the rule that wins an A/B test of :data:`fedrank.slates.results.RULES` on 200 other users.
+#: best-fixed wins an A/B test (:func:`fedrank.slates.results.list_rules`) on as many other users as a run learns from.
 BASELINES = ("random", "choc", "kale", "kale-then-choc", "best-fixed", "myopic", "optimum")
 #: Rounds of a user: 122 ticks of two platforms (TianYaDY/FedSlate).
 EPISODE = 61

@@ -243,8 +243,10 @@ class LearnedPolicy(Policy):
     def act(self, memory, scene, key) -> Int[Array, "*#users platforms slots"]:
         learner, own = self.learner, self.own._replace(view=self._views(memory, scene))
         if isinstance(scene.observed, np.ndarray):
-            by: Any = learner.greedy_values if self.greedy else learner.values  # type: ignore[attr-defined]
-            return learner.best(own, by(own))
+            of_sums: Any = learner
+            if of_sums.has_fallen(own).all():
+                return of_sums.fall_back(own, np.zeros((*scene.observed.shape, learner.world.slate), np.int32))
+            return learner.best(own, (of_sums.greedy_values if self.greedy else learner.values)(own))
         values: Float[Array, "platforms values"] = jax.vmap(learner.values)(own)
         return jax.vmap(learner.best)(own, learner.join_values(self.shared, values, key))
 

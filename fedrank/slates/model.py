@@ -265,7 +265,8 @@ def _protocol_of(parts: ModelParts) -> Any:
     given: Any = own if users is None else None
     # A protocol without users is completed by the settings in the file; one that has its users needs none of them.
     base = None if given is None or given.world is not None else SlatesRun.of(given)
-    return experiment_of(from_dict(dict(parts.architecture["config"]), base).resolved(), given, users).protocol
+    config: Any = from_dict(dict(parts.architecture["config"]), base).resolved()
+    return experiment_of(config, given, users, warm=False).protocol
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -292,8 +293,8 @@ class SumModel(Model):
 
     def __post_init__(self):
         tensor(self.tensors, "federated", (self.learner.parameters,))
-        for place in range(len(self.names)):
-            _fill(self.learner, self.learnt, self.names[place])
+        for name in self.names:
+            self.fill_learnt(name)
 
     @property
     @override
@@ -375,16 +376,19 @@ class SumModel(Model):
             raise UnknownNameError("platform", name, self.names)
         own = self.learner.first_state(None, np.asarray(self.names.index(name), np.int32))
         verdict = self.learnt.get(f"verdict {name}", own.verdict)
-        return own._replace(view=view, model=self.model, learnt=_fill(self.learner, self.learnt, name), verdict=verdict)
+        return own._replace(view=view, model=self.model, learnt=self.fill_learnt(name), verdict=verdict)
 
+    def fill_learnt(self, name: str) -> Any:
+        """The state that a platform made of the model.
 
-def _fill(learner: SumLearner, tensors: Mapping[str, np.ndarray], name: str) -> Any:
-    """State that a platform made of the model, from tensors."""
-    first: Any = learner.first_learnt()
-    if not first:
-        return first
-    found = {k: (tensors[f"learnt.{k} {name}"], np.shape(shape)) for k, shape in first._asdict().items()}
-    return type(first)(**{k: values.reshape(shape) for k, (values, shape) in found.items()})
+        Args:
+            name: Of the platform.
+        """
+        first: Any = self.learner.first_learnt()
+        if not first:
+            return first
+        found = {k: (self.learnt[f"learnt.{k} {name}"], np.shape(shape)) for k, shape in first._asdict().items()}
+        return type(first)(**{k: values.reshape(shape) for k, (values, shape) in found.items()})
 
 
 def _first(learner: ValueLearner, number: Int[Array, ""]) -> PlatformState:

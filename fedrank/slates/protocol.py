@@ -137,6 +137,14 @@ class PlatformProtocol(Protocol):
         del first, last
         return True
 
+    def count_learnt_from(self, users: int) -> int:
+        """Users from whom it learns and by whom it is tested; by default all.
+
+        Args:
+            users: Users of the run.
+        """
+        return users
+
     def describe(self) -> Mapping[str, Json]:
         """Kinds and sizes of the networks, as ``model.json`` has them."""
         return {"network": self.name}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,10 +56,10 @@ GREEDY, BEST_FIXED = "greedy", "best-fixed"
 #: Name of the measure.
 ENGAGEMENT = "engagement"
 
+#: Numbers of candidates of an A/B test that are played at once: they bound its memory.
+_AT_ONCE = 4_000_000
 #: Folds of a run's key that no round and no simulator uses.
 FRESH, USERS, TESTED = 0xFFFFFFF0, 0xFFFFFFF1, 0xFFFFFFEF
-#: Users of the A/B test.
-TESTED_USERS = 200
 
 #: Smallest excess over an optimum that counts: part of the optimum, and number of standard errors.
 _LEAST, _ERRORS = 0.01, 4.0
@@ -68,8 +69,8 @@ _NOTES = {
     "choc": "Every slate has the items with most chocolate.",
     "kale": "Every slate has the items with least chocolate.",
     "kale-then-choc": "Most kale until seven rounds are left, then most chocolate; nothing is learnt.",
-    BEST_FIXED: f"The best of six fixed rules (random; choc; kale; one of these at the first platform and the other at "
-    f"the rest; kale-then-choc) by an A/B test of {TESTED_USERS} users, as platforms with feedback see it.",
+    BEST_FIXED: "The best fixed rule (random, choc, kale or kale-then-choc at all platforms) by an A/B test, as "
+    "platforms with feedback see it; if all have it, also choc at the first and kale at the others, and the reverse.",
     GREEDY: "Myopic with features: the slate with the largest expected engagement of the tick by the run's own model.",
     MYOPIC: "The slate with the largest expected engagement of the tick, by the true user and the true model.",
     COPYING: "The run's own last policy, but every platform shows what the first one with feedback would show of its "
@@ -90,6 +91,7 @@ class SlateBaseline:
         played: What was played, all users together.
         solution: Of the optimum: its computed mean engagement of a user, all platforms together, and the standard error
             of that.
+        note: One more sentence about it.
     """
 
     name: str
@@ -97,6 +99,7 @@ class SlateBaseline:
     runs: Float[np.ndarray, "runs platforms"]
     played: Played
     solution: tuple[float, float] | None = None
+    note: str = ""
 
     def as_json(self, names: Sequence[str]) -> dict[str, Json]:
         """As it stands in ``baselines.json``: means over users with their intervals, and each run's users.
@@ -106,7 +109,7 @@ class SlateBaseline:
         """
         return {
             "name": self.name,
-            "notes": [_NOTES[self.name]],
+            "notes": [_NOTES[self.name], *([self.note] if self.note else [])],
             "values": [
                 {"split": "test", "measure": measure, **interval(values)}
                 for measure, values in by_measure(self.engagement, names).items()
@@ -162,8 +165,19 @@ def _stays(keys: UInt32[np.ndarray, "runs 2"], number: int, users: int, rounds: 
     return stay_keys(split(fold_words(keys, number), users), rounds)
 
 
-#: Signs of the rules of an A/B test, at the first platform and at the others; kale-then-choc is one more.
-RULES = ((0.0, 0.0), (1.0, 1.0), (-1.0, -1.0), (1.0, -1.0), (-1.0, 1.0))
+def list_rules(world: Satisfaction, feedback: Sequence[bool]) -> tuple[Policy, ...]:
+    """The rules of an A/B test.
+
+    Rules by which platforms differ are tested where all of them see engagement. Elsewhere they would win by what they
+    take from the platforms that see none: in Choc and Kale choc at the first and kale at the other.
+
+    Args:
+        world: The users.
+        feedback: Whether each platform sees engagement.
+    """
+    apart = ((1.0, -1.0), (-1.0, 1.0)) if all(feedback) and world.platforms > 1 else ()
+    signs = ((0.0, 0.0), (1.0, 1.0), (-1.0, -1.0), *apart)
+    return (*(TopFeature(world, (one, *[rest] * (world.platforms - 1))) for one, rest in signs), LateChocolate(world))
 
 
 def baselines(
@@ -173,6 +187,7 @@ def baselines(
     seed: int,
     seeds: Sequence[int] = (),
     feedback: Sequence[bool] = (),
+    tested: int = 0,
 ) -> list[SlateBaseline]:
     """Play every baseline.
 
@@ -186,16 +201,17 @@ def baselines(
         seed: Of the fresh users that all baselines share, and of the optimum's samples.
         seeds: Of the runs, for their A/B tests.
         feedback: Whether each platform sees engagement, likewise.
+        tested: Users of an A/B test; as many as a run learns from.
     """
     shared = _stays(run_words([seed]), USERS, BASELINE_EPISODES, world.rounds_per_episode)
     together = StayKeys(
         *(np.concatenate([all_[0], own.reshape(-1, *own.shape[2:])]) for all_, own in zip(shared, users, strict=True))
     )
     solved = solve(world, seed=seed) if OPTIMUM in names else None
-    rules = [TopFeature(world, (first, *[rest] * (world.platforms - 1))) for first, rest in RULES]
+    rules = list_rules(world, feedback)
     won, plain = (), [name for name in names if name != BEST_FIXED]
     if len(plain) < len(names) and len(seeds) and plays_together(world):
-        won = _winners(world, (*rules, LateChocolate(world)), seeds, feedback)
+        won = find_winners(world, rules, seeds, feedback, tested)
     policies = [_policy(world, name, solved) for name in plain]
     out, draws = [], draws_of(world, together) if plays_together(world) else []
     for name, policy in zip(plain, policies, strict=True):
@@ -208,17 +224,23 @@ def baselines(
         of_runs = found[BASELINE_EPISODES:].reshape(*users.first.shape[:2], -1).mean(axis=1)
         out.append(SlateBaseline(name, found[:BASELINE_EPISODES], of_runs, all_of_it, solution))
     if won:
-        each: dict[int, Any] = {}
-        for rule in set(won):
-            policy = (*rules, LateChocolate(world))[rule]
-            each[rule] = play_together(world, policy, together, draws)
+        known = {one.name: one.played for one in out}
+        each = {
+            rule: known[name]
+            if (name := rules[rule].name) in known
+            else play_together(world, rules[rule], together, draws)
+            for rule in set(won)
+        }
         found = {rule: one.engagement.astype(np.float64) for rule, one in each.items()}
         runs = [
             found[rule][BASELINE_EPISODES:].reshape(len(won), users.first.shape[1], -1)[run].mean(axis=0)
             for run, rule in enumerate(won)
         ]
         shown = np.mean([found[rule][:BASELINE_EPISODES] for rule in won], axis=0)
-        out.append(SlateBaseline(BEST_FIXED, shown, np.array(runs), each[max(set(won), key=won.count)]))
+        named = Counter(rules[rule].name for rule in won)
+        note = f"Of {tested:,} users in each of {len(won)} runs; the winner: {_count_names(named)}."
+        most = each[max(set(won), key=won.count)]
+        out.append(SlateBaseline(BEST_FIXED, shown, np.array(runs), most, note=note))
     beaten = _beating_optimum(out)
     if beaten:
         warnings.warn(
@@ -230,17 +252,33 @@ def baselines(
     return [one for one in out if one.name != OPTIMUM or not beaten]
 
 
-def _winners(
-    world: Satisfaction, rules: Sequence[Policy], seeds: Sequence[int], feedback: Sequence[bool]
+def find_winners(
+    world: Satisfaction, rules: Sequence[Policy], seeds: Sequence[int], feedback: Sequence[bool], tested: int
 ) -> tuple[int, ...]:
-    """For each run, the rule with the highest mean engagement at platforms with feedback; all have as many users."""
-    users, each = _stays(run_words(seeds), TESTED, TESTED_USERS, world.rounds_per_episode), TESTED_USERS // len(rules)
-    means = []
-    for place, rule in enumerate(rules):
-        mine = StayKeys(*(keys[:, place * each : (place + 1) * each] for keys in users))
-        engagement = play_together(world, rule, mine).engagement[..., list(feedback)]
-        means.append(engagement.sum(axis=-1).mean(axis=1))
+    """For each run, the rule that an A/B test finds best: of the highest mean engagement at platforms with feedback.
+
+    Args:
+        world: The users.
+        rules: Each serves as many users as the others, but for a remainder.
+        seeds: Of the runs.
+        feedback: Whether each platform sees engagement.
+        tested: Users in all; at least one for each rule.
+    """
+    users, means = max(tested, len(rules)), []
+    at_once = max(1, _AT_ONCE // (len(seeds) * world.platforms * world.candidates * world.rounds_per_episode))
+    keys = split(fold_words(run_words(seeds), TESTED), users)
+    for rule, mine in zip(rules, np.array_split(keys, len(rules), axis=1), strict=True):
+        total = np.zeros(len(seeds))
+        for first in range(0, mine.shape[1], at_once):
+            stays = stay_keys(mine[:, first : first + at_once], world.rounds_per_episode)
+            engagement = play_together(world, rule, stays).engagement[..., list(feedback)]
+            total += engagement.sum(axis=(1, 2), dtype=np.float64)
+        means.append(total / mine.shape[1])
     return tuple(np.argmax(means, axis=0).tolist())
+
+
+def _count_names(names: Counter[str]) -> str:
+    return ", ".join(f"{name} in {count}" for name, count in names.most_common())
 
 
 def _play_compiled(world: Satisfaction, policy: Policy, policies: Sequence[Policy], users: StayKeys) -> Played:

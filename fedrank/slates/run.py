@@ -345,7 +345,8 @@ class SlateRunner(Runner):
         wanted = c.evaluation.baselines
         if wanted:
             self.listener.stage("Fixed policies, to compare with")
-        found = baselines(e.world, wanted, self.users, c.seed, c.all_seeds, e.protocol.feedback)
+        tested = e.protocol.count_learnt_from(c.rounds // e.world.rounds_per_episode)
+        found = baselines(e.world, wanted, self.users, c.seed, c.all_seeds, e.protocol.feedback, tested)
         self.home.json("baselines.json", {"baselines": [baseline.as_json(e.names) for baseline in found]})
         self.home.json("stays.json", {baseline.name: stay_json(baseline.played, e.names) for baseline in found})
         self.home.json("slates.json", described_world(e))

@@ -7,6 +7,8 @@ from pathlib import Path
 import measured
 import pytest
 
+from fedrank.engine.study import load_file
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -49,6 +51,16 @@ def test_a_table_of_results_is_measured_anew_or_names_its_command_and_seeds(numb
 def test_the_page_of_results_has_a_table_for_each_task():
     assert len(tables(RESULTS)) >= 4
     assert tables("text\n\n| a |\n| - |\n| 1 |\n\nafter") == [("| a |\n| - |\n| 1 |", "after")]
+
+
+def test_the_table_of_trials_is_that_of_its_file():
+    """Rows of worlds that plans were not made for, as ``python -m benchmarks.slate_trials`` prints them."""
+    trials = load_file(ROOT / "benchmarks" / "slate_trials.py")
+    page = (ROOT / "docs" / "reference" / "slate-worlds.md").read_text(encoding="utf-8")
+    kept = json.loads(trials.RESULTS.read_text(encoding="utf-8"))
+    assert set(kept) == set(trials.ROWS)
+    for name, row in kept.items():
+        assert f"| {name} | {' | '.join(trials.words_of(row['runs']))} |" in page
 
 
 @pytest.mark.minutes

@@ -14,7 +14,7 @@ import fedrank.slates.sums as sums_module
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.privacy.audit import audit_mechanism
 from fedrank.privacy.calibration import gaussian_epsilon
-from fedrank.slates.audits import slate_bound, slate_sums
+from fedrank.slates.audits import slate_bound, slate_sums, slate_trial
 from fedrank.slates.sums import Release
 from fedrank.slates.sums.learner import STEPS
 from fedrank_zoo.slate_attacks.settings import SlateAttack
@@ -28,6 +28,7 @@ from fedrank_zoo.slate_attacks.sums import (
     Views,
     advantage,
     attack_run,
+    attack_trial,
     channel_r2,
     drawn,
     due,
@@ -200,6 +201,26 @@ def test_of_several_releases_the_suite_reads_all_and_a_blind_platforms_users_are
     assert "ε allows 0.762" in private["coordinator", THERE, ALONE].words
 
 
+@pytest.mark.slow
+def test_sums_of_a_trial_tell_without_noise_and_not_with_it():
+    """The vectors have a count, engagement and its square: who knows all others reads engagement off the difference."""
+    secret, there = (f"{one}, in a trial" for one in (ENGAGEMENT.format("platform A"), THERE))
+    worst = "the same, stays as unlike as the clip allows"
+    settings = with_settings("slates.trial=200", "slates.looks=2")
+    open_, private = (
+        attack_trial(sums_protocol("planned-slates", settings, one, trial=True), 0, 200) for one in (None, 2.0)
+    )
+    # Of four clicks engagement is far from normal, and beyond twice the typical stay's it is cut.
+    assert open_["coordinator", secret, ALL_KNOWN]["r2"] > 0.25 > 0.2 > open_["coordinator", secret, ALONE]["r2"]
+    for attacker in ("coordinator", "platform B"):
+        assert open_[attacker, there, ALL_KNOWN]["advantage"] > 0.97
+    s = sums_protocol("planned-slates", settings, 2.0, trial=True)
+    exact = 2 * norm.cdf(2 * STEPS / (2 * s.trial_sigma)) - 1  # A alone sends: a clip to either side
+    assert private["coordinator", there, worst]["ceiling"] == pytest.approx(exact, rel=1e-3)
+    assert private["coordinator", there, worst]["advantage"] == pytest.approx(exact, abs=0.17)  # 400 tests
+    assert private["coordinator", secret, ALL_KNOWN]["r2"] < 0.05 > private["platform B", secret, ALL_KNOWN]["r2"]
+
+
 def test_what_cannot_be_attacked_is_refused_at_once():
     for settings, error, says in [
         ({"set": ("world.preset",)}, ConfigError, "--set must be NAME=VALUE"),
@@ -220,8 +241,8 @@ def test_what_cannot_be_attacked_is_refused_at_once():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "audit",
-    [partial(slate_sums, delta=1e-5, numbers=3, releases=1), slate_sums, slate_bound],
-    ids=["sums", "matrix-and-releases", "clip"],
+    [partial(slate_sums, delta=1e-5, numbers=3, releases=1), slate_sums, slate_bound, slate_trial],
+    ids=["sums", "matrix-and-releases", "clip", "trial"],
 )
 def test_an_audit_shows_much_of_the_epsilon_and_no_more(audit):
     found = audit_mechanism(audit(4.0), 2000)
@@ -242,6 +263,11 @@ def test_sums_with_half_the_noise_are_found_out(halved):
 @pytest.mark.slow
 def test_counts_of_norms_with_half_the_noise_are_found_out(halved):
     assert audit_mechanism(slate_bound(4.0), 2000).broken
+
+
+@pytest.mark.slow
+def test_sums_of_a_trial_with_half_the_noise_are_found_out(halved):
+    assert audit_mechanism(slate_trial(4.0), 2000).broken
 
 
 @pytest.mark.slow

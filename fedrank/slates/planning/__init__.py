@@ -45,8 +45,8 @@ class Planning:
     explorers: int | None = setting(
         None,
         "Users who are served to find out what they like; models are made of them, and no platform explores again. "
-        "Default: 200 for each feature of an item, or all users of the run if there are fewer.",
-        low=1,
+        "Default: 200 for each feature of an item, or all users of the run if there are fewer; 0 with start_from.",
+        low=0,
         high=65_536,
     )
     hold: float = setting(0.2, "Probability a round that a platform which explores draws another taste.")
@@ -108,6 +108,9 @@ class PlannedRun(SlatesRun):
         high=10**6,
     )
     seeds: int = setting(3, "Number of runs with different seeds.", low=1, high=1000)
+    start_from: str = setting(
+        "", "Model of planned-slates to start from, as a file: its plan is tested, or kept if a new fit says nothing."
+    )
     evaluation: Evaluation = field(default_factory=lambda: Evaluation(every=(MOST_EXPLORERS + LEAST_TRIAL) * EPISODE))
 
 
@@ -139,10 +142,12 @@ class PlannedSlates(SummedSlates):
                 f"rounds must be at least {(bounders + 1) * stay}, one user's stay of {stay} rounds{before}; got "
                 f"{run.rounds}."
             )
-        explorers = (
-            min(MOST_EXPLORERS * run.world.features, users) if self.slates.explorers is None else self.slates.explorers
-        )
-        if not 1 <= explorers <= users:
+        warm = bool(getattr(run, "start_from", ""))
+        most = 0 if warm else min(MOST_EXPLORERS * run.world.features, users)
+        explorers = most if self.slates.explorers is None else self.slates.explorers
+        if not explorers and bounders:
+            raise ConfigError("sharing.bounders find the clip of explorers, and slates.explorers is 0: leave them out.")
+        if not (not warm) <= explorers <= users:
             raise ConfigError(
                 f"slates.explorers must be from 1 to the {users} users of this run, got {explorers}: models are made "
                 f"when they have left. A user stays {stay} rounds; raise rounds."
@@ -175,7 +180,7 @@ class PlannedSlates(SummedSlates):
                 "platforms' values are slates.critic of the protocol vertical-slate."
             )
         each, more = divmod(s.explorers, s.releases)
-        if each < 1:
+        if each < 1 <= max(s.explorers, s.releases - 1):
             raise ConfigError(f"slates.releases must be at most slates.explorers = {s.explorers}, got {s.releases}.")
         looks = divmod(s.trial, s.looks)
         learner = made.of(

@@ -365,8 +365,7 @@ class ItemsLearner(PlanLearner):
     @override
     def values(self, own, greedy=False):
         view, learnt = own.view, own.learnt
-        left: Any = np.asarray(view.left)
-        later = np.take_along_axis(learnt.table, (left - 1)[..., None, None], axis=-2)[..., 0, :]
+        later = self._later(own)
         models, moved, item, _, v = self._coordinates(own, view.documents)
         trace, others = (view.known * v).sum(axis=-1), others_ticks(self.world, own.number, view.left)
         if greedy:

@@ -490,16 +490,31 @@ class PlanLearner(SumLearner):
         return Learnt(lists, typical, plan(self.world, self.fade, models, lists, typical, own.number))
 
     @override
+    def choose_users(self, own, chosen):
+        learnt: Learnt = own.learnt
+        lists = np.zeros((*chosen.shape, 0), np.float32)
+        return super().choose_users(
+            own._replace(learnt=Learnt(lists, learnt.typical, self._later(own)[..., None, :])), chosen
+        )
+
+    def _later(self, own: PlatformState) -> Float[AnyArray, "*#users grid"]:
+        """V after this round, at the nodes of the grid; a table of one row has that of this round."""
+        table, left = own.learnt.table, own.view.left
+        if not isinstance(table, np.ndarray):
+            return table[left - 1]
+        place = np.minimum(left, table.shape[-2]) - 1
+        if place.size and (place == place.flat[0]).all():
+            return np.broadcast_to(table[..., place.flat[0], :], (*place.shape, table.shape[-1]))
+        return np.take_along_axis(table, place[..., None, None], axis=-2)[..., 0, :]
+
+    @override
     def values(self, own: PlatformState, greedy: bool = False):
         """Worth of clicks by the plan, and last of no click; before there is one, all candidates are as good."""
         view: Any = own.view
         learnt: Learnt = own.learnt
         others = others_ticks(self.world, own.number, view.left)
         item = item_feature(view.documents)
-        if isinstance(item, np.ndarray):
-            later = np.take_along_axis(learnt.table, (view.left - 1)[..., None, None], axis=-2)[..., 0, :]
-        else:
-            later = learnt.table[view.left - 1]
+        later = self._later(own)
         assert self.fade is not None  # filled in
         models = models_at(own.model, own.number)
         if greedy:

@@ -46,7 +46,7 @@ _POLICIES = {
     "random": "Random slates",
     "choc": "Always the most tempting (choc)",
     "kale-then-choc": "Kale, then chocolate in the last 7 rounds",
-    "best-fixed": "Best of six fixed rules (A/B test)",
+    "best-fixed": "Best fixed rule (A/B test)",
     "greedy": "Best for now, by the model (greedy)",
     "myopic": "Best for now, knowing the user (myopic)",
     "optimum": "Best possible, knowing the user (optimum)",

@@ -488,6 +488,7 @@ class SummedSlates(LearnerProtocol):
         learner: What is learnt.
         sharing: Clipping and noise of the sums.
         privacy: δ of the noise.
+        start: The model that there is before the first user, a :class:`fedrank.slates.model.SumModel`; None: none.
 
     Raises:
         ConfigError: A secure sum of fewer than three platforms, of too many users, or for a learner that needs each
@@ -497,6 +498,7 @@ class SummedSlates(LearnerProtocol):
     learner: SumLearner = bound()
     sharing: SumSharing = field(default_factory=SumSharing)
     privacy: Privacy = field(default_factory=Privacy)
+    start: Any = bound()
 
     quick = True
     plans = True
@@ -618,8 +620,18 @@ class SummedSlates(LearnerProtocol):
         learner = self.learner
         xp: Any = np if key is None or isinstance(key, np.ndarray) else jnp
         evidence = xp.zeros(trials.EVIDENCE if learner.trial else 0, xp.float32)
-        model = xp.zeros(learner.parameters, xp.float32)
+        model = xp.zeros(learner.parameters, xp.float32) if self.start is None else xp.asarray(self.start.model)
         return CoordinatorState(xp.uint32(0), model, xp.float32(learner.clip), evidence)
+
+    @override
+    def platform(self, key: AnyKey | None, number: Int[Array, "*#users"] | int) -> PlatformState:
+        own = self.learner.first_state(key, number)
+        if self.start is None:
+            return own
+        xp = module_of(own.number)
+        model = xp.broadcast_to(xp.asarray(self.start.model), own.model.shape)
+        each = [self.start.fill_learnt(name) for name in self.start.names]
+        return own._replace(model=model, learnt=map_trees(lambda *leaves: xp.stack(leaves)[number], *each))
 
     @override
     def weights(self, state: CoordinatorState) -> Float[Array, "*runs parameters"]:
@@ -631,6 +643,11 @@ class SummedSlates(LearnerProtocol):
         # A subclass that changes how it is served has to say so again.
         steady = learner.steady and "steady" in vars(type(learner))
         return not steady or any(first <= number < last for number in (*learner.release_rounds, *learner.look_rounds))
+
+    @override
+    def count_learnt_from(self, users: int) -> int:
+        learner = self.learner
+        return min(users, learner.bounders + sum(learner.explorers) + sum(learner.trial))
 
     @override
     def describe(self) -> dict[str, Json]:
@@ -655,8 +672,11 @@ class SummedSlates(LearnerProtocol):
         """Privacy of the noise on the sums: of one message a platform that sends any, however long the run is."""
         learner = self.learner
         if self.sigma is None:
+            of_trial = f"sums of {trials.NUMBERS} numbers over the stays of its trial"
             whose = (
-                f"The total of {learner.numbers} numbers over all explorers of {self.releases} platforms together"
+                of_trial.capitalize()
+                if not sum(learner.explorers)
+                else f"The total of {learner.numbers} numbers over all explorers of {self.releases} platforms together"
                 if self.secure_sum
                 else f"Sums of {learner.numbers} numbers over all explorers of each platform that sends them"
             )

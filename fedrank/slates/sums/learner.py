@@ -39,7 +39,7 @@ from fedrank.core.streams import AnyKey
 from fedrank.slates.learner import SlateLearner
 from fedrank.slates.sums import trial as trials
 from fedrank.slates.world.best_slate import best_slate, largest
-from fedrank.slates.world.satisfaction import Satisfaction, Turn
+from fedrank.slates.world.satisfaction import ABSENT, Satisfaction, Turn
 
 #: Bins of a factor of two each, from 2⁻⁴ to 2⁴ times the clip that the settings name. There are few of them because
 #: each has separate noise.
@@ -185,6 +185,7 @@ class SumLearner(SlateLearner):
         world: The users.
         feedback: Whether each platform sees clicks and engagement.
         explorers: Users until each release; in between, what they did is added up. No user is explored after the last.
+            0: none are, and the model is one that there was before.
         hold: Probability a round that a platform which explores draws another taste, in (0, 1].
         fade: Factor of the trace of clicks a round, in [0, 1); None: 0.9 a tick.
         clip: Largest L2 norm of what a user adds to the sums, above 0.
@@ -224,8 +225,8 @@ class SumLearner(SlateLearner):
             raise ConfigError(f"clip must be above 0 and below a million, got {self.clip}.")
         # The sums are integers of 32 bits in steps, of which a user adds up to STEPS.
         most = 2**30 // STEPS
-        if not self.explorers or not all(1 <= users <= most for users in self.explorers):
-            raise ConfigError(f"explorers must be in 1..{most:,}, got {self.explorers}.")
+        if self.explorers != (0,) and not (self.explorers and all(1 <= users <= most for users in self.explorers)):
+            raise ConfigError(f"explorers must be in 1..{most:,}, or 0 alone, got {self.explorers}.")
         if not 0 <= self.bounders <= most:
             raise ConfigError(f"bounders must be in 0..{most:,}, got {self.bounders}.")
         if not all(1 <= stays <= most for stays in self.trial):
@@ -469,14 +470,28 @@ class SumLearner(SlateLearner):
 
     def serve(self, own: PlatformState, draws: Float[AnyArray, "*#users 2"] | None) -> Int[np.ndarray, "*#users slots"]:
         """The slate of a platform that has a model, by the arm of the stay; NumPy alone."""
-        values, arm = self.values(own), np.asarray(own.view.arm)[..., None]
-        if (arm == trials.MYOPIC).any():
-            values = np.where(arm == trials.MYOPIC, self.greedy_values(own), values)
-        slate = np.asarray(self.best(own._replace(verdict=np.zeros_like(own.verdict)), values))
-        if draws is None or not (arm == trials.FALLBACK).any():
-            return slate
-        n = own.view.documents.shape[arm.ndim - 1]
-        return np.where(arm == trials.FALLBACK, trials.random_slate(draws[..., 1], n, slate.shape[-1]), slate)
+        arm = np.asarray(own.view.arm)
+        by_lot = (arm == trials.FALLBACK) & (draws is not None)
+        slate = np.zeros((*arm.shape, self.world.slate), np.int32)
+        if draws is not None and by_lot.any():
+            slate = trials.random_slate(draws[..., 1], own.view.documents.shape[arm.ndim], self.world.slate)
+        own = own._replace(verdict=np.zeros_like(own.verdict))
+        for values, chosen in (
+            (self.values, ~by_lot & (arm != trials.MYOPIC)),
+            (self.greedy_values, arm == trials.MYOPIC),
+        ):
+            if chosen.all():
+                return np.asarray(self.best(own, values(own)))
+            if chosen.any():
+                mine = self.choose_users(own, chosen)
+                slate[chosen] = self.best(mine, values(mine))
+        return slate
+
+    def choose_users(self, own: PlatformState, chosen: Bool[np.ndarray, "*users"]) -> PlatformState:
+        """A platform with some of its users alone, for :meth:`values` and :meth:`best`."""
+        parts = (own.number, own.view, own.model, own.learnt, own.verdict)
+        number, view, model, learnt, verdict = map_trees(lambda leaf: leaf[chosen], parts)
+        return own._replace(number=number, view=view, model=model, learnt=learnt, verdict=verdict)
 
     def tally_after(self, own: PlatformState, turn: Turn) -> Float[np.ndarray, "*#users tally"]:
         """The trial's tally of the stay after a round."""
@@ -484,7 +499,7 @@ class SumLearner(SlateLearner):
         told = own.feedback & (turn.item >= 0)
         engagement = np.where(told, turn.engagement, 0)
         assert self.fade is not None  # filled in
-        return trials.add_click(own.view.tally, engagement, residual, item, self.fade)
+        return trials.add_click(own.view.tally, engagement, residual, item, self.fade, turn.item != ABSENT)
 
     def trial_part(self, own: PlatformState, tally: Any) -> Int[np.ndarray, "*#users numbers"]:
         """Contribution of a stay to the sums of the trial, in steps."""
@@ -584,7 +599,13 @@ class SumLearner(SlateLearner):
             turn: The outcome of its slate.
             over: Whether the user has left.
         """
-        xp, stay = module_of(own.stay, turn.item), own.stay + self.round_part(own, turn)
+        xp = module_of(own.stay, turn.item)
+        if xp is np and np.min(own.rounds) > self.release_rounds[-1]:
+            stay = np.zeros_like(own.stay)  # no sums of these are sent
+        else:
+            stay = xp.where(
+                (own.rounds > self.release_rounds[-1])[..., None], xp.float32(0), own.stay + self.round_part(own, turn)
+            )
         bounding = own.rounds <= self.bound_round
         counts = over & ~bounding & (own.rounds <= self.release_rounds[-1])
         norms = own.norms

@@ -23,6 +23,7 @@ from fedrank.engine.native import stack_states
 from fedrank.engine.runner import Rounds
 from fedrank.slates.sums import SummedSlates
 from fedrank.slates.sums.learner import PlatformState
+from fedrank.slates.sums.trial import FALLBACK
 from fedrank.slates.world.policies import plays_together
 from fedrank.slates.world.satisfaction import Scene
 
@@ -66,7 +67,7 @@ class StayRounds(Rounds):
             return np.broadcast_to(leaf, (runs, *np.shape(leaf)))
 
         scene = self.world.first(self.world.draw(fold_words(keys, WORLD)))
-        own = map_trees(each, self.learner.first_state(None, numbers))
+        own = map_trees(each, self.protocol.platform(None, numbers))
         own = own._replace(view=self.learner.first_view(own, scene.observed, scene.documents))
         return (map_trees(each, self.protocol.init(None)), scene), own
 
@@ -139,7 +140,7 @@ class StayRounds(Rounds):
         exploring = bool(numbers[0, 0] <= learner.release_rounds[-1])
         parties = np.arange(world.platforms)
         keys = np.broadcast_to(keys[:, None], (len(keys), users, 2))
-        of_parties = np.broadcast_to(keys[:, :, None], (*keys.shape[:2], len(parties), 2))
+        of_parties = (*keys.shape[:2], len(parties), 2)
 
         def each(leaf: Any) -> np.ndarray:
             return np.broadcast_to(leaf[:, None], (len(leaf), users, *leaf.shape[1:]))
@@ -158,16 +159,20 @@ class StayRounds(Rounds):
         earned, shown = [], []
         for number in numbers.T:
             now = now._replace(rounds=np.broadcast_to(number[:, None], now.number.shape).astype(np.int32))
-            draws: Any = None
-            if exploring or learner.trial:
-                draws = uniforms(stream(fold_words(of_parties, number[:, None], parties, 0), 2))
+            of_round = np.broadcast_to(fold_words(keys, number)[:, :, None], of_parties)
             if exploring:
+                draws = uniforms(stream(fold_words(of_round, parties, 0), 2))
                 taste, slate = learner.explore_slate(now, draws)
                 now = now._replace(view=now.view._replace(taste=taste), slate=slate)
             else:
                 stay = np.broadcast_to(number[:, None] // world.rounds_per_episode, now.number.shape)
                 over = learner.looks_at(number.max() - 1) == len(learner.trial)
                 arm = learner.arm_at(now, stay, over)
+                draws, by_lot = None, arm == FALLBACK
+                if learner.trial and by_lot.any():
+                    draws = np.zeros((*arm.shape, 2), np.float32)
+                    of_lot = fold_words(of_round[by_lot], np.broadcast_to(parties, arm.shape)[by_lot], 0)
+                    draws[by_lot] = uniforms(stream(of_lot, 2))
                 now = now._replace(view=now.view._replace(arm=arm))
                 now = now._replace(slate=learner.serve(now, draws))
             after, turns, over = world.round(scene, now.slate, world.draw(fold_words(keys, number, WORLD)))

@@ -31,7 +31,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Float32, Int, UInt32
+from jaxtyping import Bool, Float, Float32, Int, UInt32
 
 from fedrank.core.arrays import AnyArray
 from fedrank.core.rng import uniform as to_uniform
@@ -45,8 +45,9 @@ SHARES = np.array([[0.45, 0.45, 0.1], [0.93, 0.05, 0.02], [0.05, 0.93, 0.02]])
 #: Probability that an interval misses the true gain at any time.
 ALPHA = 0.05
 #: Numbers that a platform keeps of a stay: engagement; clicks, their residuals, the fading sum of squares of items;
-#: and for both probes their sum, that of their products with residuals, and that of their squares.
-TALLY = 10
+#: for both probes their sum, that of their products with residuals, and that of their squares; and rounds in which the
+#: user was there.
+TALLY = 11
 #: Numbers of a stay in the sums: of each arm (count, engagement, its square), and the residuals' scores by both probes.
 NUMBERS = 11
 #: Largest L2 norm of these: no vector is longer.
@@ -99,6 +100,7 @@ def add_click(
     residual: Float[AnyArray, "*users"],
     item: Float[AnyArray, "*users"],
     fade: float,
+    there: Bool[AnyArray, "*users"] | bool = True,
 ) -> Float32[np.ndarray, "*users tally"]:
     """A stay's tally after a round.
 
@@ -108,15 +110,17 @@ def add_click(
         residual: Of the click's log-engagement.
         item: The clicked item's feature, in about [−1, 1].
         fade: Factor of the sum of squares a round.
+        there: Whether the user visited the platform in the round.
     """
     past, square = tally[..., 3], np.square(item)
     probes = np.stack([square, past], axis=-1)
     e, clicked = np.asarray(residual)[..., None], np.asarray(engagement) > 0
     one = np.ones_like(past)
+    visit = np.broadcast_to(there, past.shape)[..., None]
     more = np.concatenate(
         [np.stack([engagement, one, residual, square], axis=-1), probes, e * probes, probes * probes], axis=-1
     )
-    after: Any = tally + np.where(clicked[..., None], more, 0)
+    after: Any = tally + np.concatenate([np.where(clicked[..., None], more, 0), visit], axis=-1)
     after[..., 3] = fade * past + np.where(clicked, square, 0)
     return after.astype(np.float32)
 
@@ -124,7 +128,7 @@ def add_click(
 def vector_of(
     tally: Float[AnyArray, "*users tally"], arm: Int[AnyArray, "*users"], typical: Float[AnyArray, "*users"]
 ) -> Float32[np.ndarray, "*users numbers"]:
-    """The vector of a stay that has ended, of norm up to :data:`CLIP`.
+    """The vector of a stay that has ended, of norm up to :data:`CLIP`; zeros where the user was never there.
 
     Engagement is that of the stay as it was, however short: who leaves early under an arm counts with what was left.
     It counts up to twice the typical stay's.
@@ -143,7 +147,8 @@ def vector_of(
     spread = np.sqrt(np.maximum(gg - g * g / clicks, 1e-6))
     scores = np.clip(np.nan_to_num((eg - e * g / clicks) / spread) / _CUT, -1.0, 1.0) * _SCORE
     scores = np.where((np.asarray(arm) == FALLBACK)[..., None], scores, 0)
-    return np.concatenate([arms.reshape(*y.shape, 9), scores], axis=-1).astype(np.float32)
+    vector = np.concatenate([arms.reshape(*y.shape, 9), scores], axis=-1)
+    return np.where(tally[..., 10, None] > 0, vector, 0).astype(np.float32)
 
 
 def half_width(precision: float, part: float, alpha: float = ALPHA) -> float:

@@ -58,10 +58,11 @@ def largest(values: Float[AnyArray, "*lists candidates"], n: int) -> Int[AnyArra
     if isinstance(values, np.ndarray) and (n > _PASSES or not np.isfinite(values).all()):
         return np.argsort(-values, axis=-1, stable=True)[..., :n].astype(np.int32)
     if isinstance(values, np.ndarray):
-        left, places = np.array(values), []
+        left, places = np.array(values, order="C"), []
+        flat, starts = left.reshape(-1), np.arange(0, left.size, left.shape[-1]).reshape(left.shape[:-1])
         for _ in range(n):
             places.append(left.argmax(axis=-1))
-            np.put_along_axis(left, places[-1][..., None], -np.inf, axis=-1)
+            flat[starts + places[-1]] = -np.inf
         return np.stack(places, axis=-1).astype(np.int32)
     if n > _PASSES:
         return jax.lax.top_k(values, n)[1].astype(jnp.int32)
@@ -197,7 +198,14 @@ def _shown(values: Float[Array, "candidates *batch"], n: int) -> Bool[Array, "ca
     """Places of the ``n`` largest values of each list; of equals, the first."""
     if isinstance(values, np.ndarray):
         shown = np.zeros(values.shape, bool)
-        np.put_along_axis(shown, np.argsort(-values, axis=0, stable=True)[:n], True, axis=0)
+        if n > _PASSES or not np.isfinite(values).all():
+            np.put_along_axis(shown, np.argsort(-values, axis=0, stable=True)[:n], True, axis=0)
+            return shown
+        left = np.array(values)
+        for _ in range(n):
+            place = left.argmax(axis=0)[None]
+            np.put_along_axis(left, place, -np.inf, axis=0)
+            np.put_along_axis(shown, place, True, axis=0)
         return shown
     order = jax.lax.broadcasted_iota(jnp.int32, values.shape, 0)
 

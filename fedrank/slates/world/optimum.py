@@ -78,7 +78,8 @@ class Solution(NamedTuple):
         if xp is np:  # of each user another row, of which the exposures are the last axis
             row = row if np.ndim(left) == 0 else np.moveaxis(row, -1, 0)[..., None]
             first, second = np.zeros_like(x), np.zeros_like(x)
-            for term in row[:0:-1]:
+            last = int(np.flatnonzero(row.reshape(len(row), -1).any(axis=1)).max(initial=0))
+            for term in row[last:0:-1]:
                 first, second = term + 2.0 * x * first - second, first
             return row[0] + x * first - second
 

@@ -103,12 +103,16 @@ class Draws(NamedTuple):
     observation: Float[Array, "*ticks"]
 
 
+#: The item of a turn in which a user does not visit the platform.
+ABSENT = -2
+
+
 class Turn(NamedTuple):
     """The outcome of one tick.
 
     Attributes:
         slot: The slot that was clicked; n: nothing.
-        item: The candidate that was clicked; −1: nothing.
+        item: The candidate that was clicked; −1: nothing; −2: the user did not visit the platform (:data:`ABSENT`).
         engagement: Engagement with it; 0 if nothing was clicked.
         observed: The satisfaction right after the tick, with noise.
     """
@@ -364,9 +368,10 @@ class Satisfaction:
             choice = departs.choice or choice
             bot = user.kind < departs.bots
             scores = xp.where(bot[..., None], np.float32(0), scores)
-        slot = choice.choose(scores, draws.choice)
+        slot, missing = choice.choose(scores, draws.choice), np.int32(-1)
         if departs is not None:
-            slot = xp.where(self._is_there(departs, user, platform), slot, np.int32(size))
+            there = self._is_there(departs, user, platform)
+            slot, missing = xp.where(there, slot, np.int32(size)), xp.where(there, np.int32(-1), np.int32(ABSENT))
         clicked = slot < size
         place = xp.minimum(slot, size - 1)[..., None]
         chocolate = xp.where(clicked, self.chocolate(take(shown, place)[..., 0]), np.float32(NEUTRAL))
@@ -385,7 +390,7 @@ class Satisfaction:
             user.left - 1,
             user.kind,
         )
-        item = xp.where(clicked, take(slate, place)[..., 0], np.int32(-1))
+        item = xp.where(clicked, take(slate, place)[..., 0], missing)
         return after, Turn(slot, item, engagement, self.observe(after, draws.observation, platform))
 
     def _is_there(self, departs: Departure, user: User, platform: Any) -> Any:

@@ -3,7 +3,7 @@
 import itertools
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from scipy import stats
 
 from fedrank.core.errors import ConfigError
 from fedrank.engine.study import load_file
+from fedrank.slates import results
 from fedrank.slates.world.optimum import OptimalPolicy, solve
 from fedrank.slates.world.policies import (
     BASELINES,
@@ -295,3 +296,31 @@ def test_what_was_served_when_is_of_what_was_clicked():
     np.testing.assert_allclose(seen.kale, np.asarray(single.kaleness).mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(seen.engagement, np.asarray(single.engagement).sum(axis=1), rtol=1e-5)
     assert seen.satisfaction.shape == (2,) and 0.4 < seen.satisfaction[0] < 0.6
+
+
+class Noted(TopFeature):
+    """A rule that notes how many users each of its rounds has."""
+
+    users: ClassVar[list[int]] = []
+
+    def act(self, memory, scene, key):
+        self.users.append(scene.documents.shape[1])
+        return super().act(memory, scene, key)
+
+
+def test_an_ab_test_has_its_users_in_all_and_finds_the_rule_of_the_highest_mean(monkeypatch):
+    """Engagement of rules is known of another program: chocolate in RecSim's world, kale before it in tension."""
+    rules = [Noted(QUIET, (sign, sign)) for sign in (0.0, 1.0, -1.0, 1.0)]
+    with monkeypatch.context() as patch:
+        patch.setattr(results, "_AT_ONCE", 2 * 2 * 10 * 61 * 9)  # nine users of both seeds at once
+        results.find_winners(QUIET, rules, (3, 4), (True, False), 38)
+    assert max(Noted.users) == 9 and sum(Noted.users) == 61 * 38
+    for world, won in ((Satisfaction(), "choc"), (QUIET, "kale-then-choc")):
+        rules = results.list_rules(world, (True, False))
+        assert [rules[k].name for k in results.find_winners(world, rules, (0, 1), (True, False), 160)] == [won] * 2
+
+
+def test_rules_by_which_platforms_differ_are_tested_where_all_see_engagement():
+    alike = {"random", "choc", "kale", "kale-then-choc"}
+    assert {rule.name for rule in results.list_rules(QUIET, (True, False))} == alike
+    assert {rule.name for rule in results.list_rules(QUIET, (True, True))} == alike | {"choc/kale", "kale/choc"}

@@ -2,14 +2,16 @@
 
 import dataclasses
 import itertools
+import json
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 
 import fedrank
-from fedrank.core.errors import DataError, UnknownNameError
+from fedrank.core.errors import ConfigError, DataError, ModelError, UnknownNameError
 
 SETTINGS = {
     "rounds": 60,
@@ -96,3 +98,37 @@ def test_a_model_whose_trial_failed_shows_slates_at_random(model):
     by_rank = [np.mean([best[i, r] in shown[2 * i : 2 * i + 2] for i in range(400)]) for r in range(5)]
     np.testing.assert_allclose(by_rank, 0.4, atol=4 * (0.24 / 400) ** 0.5)
     assert len({tuple(failed.slate(failed.view(lists[0]))) for _ in range(40)}) > 5, "one list has many slates"
+
+
+def test_a_run_starts_from_a_saved_model_and_serves_by_it(folder, model, tmp_path):
+    """Without explorers nothing is learnt anew: model and tables stay those of the file, and the first user is served
+    by them; explorers whose fit says no more than its noise leave the model as it was."""
+    start = str(tmp_path / "start.safetensors")
+    model.save(start)
+    again = {**SETTINGS, "start_from": start, "slates": {}}
+    run = fedrank.train("planned-slates", folder=tmp_path / "warm", **again)
+    warm: Any = fedrank.load(run.path)
+    assert set(warm.tensors) == set(model.tensors)
+    for name, values in warm.tensors.items():
+        if not name.startswith("verdict") and not name.startswith("learnt.lists"):
+            np.testing.assert_array_equal(values, model.tensors[name])
+    view = warm.view([0.1, 0.9, 0.4, 0.7])
+    np.testing.assert_array_equal(warm.slate(view), model.slate(model.view([0.1, 0.9, 0.4, 0.7])))
+    first = [json.loads((path / "stays.json").read_text())["run"] for path in (run.path, folder)]
+    assert first[0] == first[1]  # the same fresh users, served by the same plan
+    poor = {**SETTINGS, "start_from": start, "slates": {"explorers": 1, "evidence": 100.0}}
+    kept: Any = fedrank.load(fedrank.train("planned-slates", folder=tmp_path / "poor", **poor).path)
+    np.testing.assert_array_equal(kept.model, model.model)
+
+
+def test_a_model_of_other_sizes_or_another_format_is_refused(model, tmp_path):
+    start = tmp_path / "start.safetensors"
+    model.save(start)
+    other = {**SETTINGS, "world": {**SETTINGS["world"], "candidates": 5}, "start_from": str(start)}
+    with pytest.raises(ConfigError, match="candidates"):
+        fedrank.train("planned-slates", folder=tmp_path / "a", **other)
+    content = start.read_bytes()
+    place = content.index(b'\\"format\\": 1')
+    start.write_bytes(content[:place] + b'\\"format\\": 2' + content[place + 13 :])
+    with pytest.raises(ModelError, match="format 2"):
+        fedrank.load(start)

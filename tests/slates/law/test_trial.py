@@ -79,6 +79,7 @@ def test_no_vector_is_longer_than_the_clip_and_arms_are_apart():
     rng = np.random.default_rng(0)
     tally = rng.normal(0, 1, (500, trials.TALLY)) * 10.0 ** rng.integers(-3, 8, (500, 1))
     tally[0] = np.nan
+    tally[:, -1] = 61
     arm = rng.integers(0, 3, 500)
     vector = trials.vector_of(tally, arm, np.full(500, 900.0))
     assert np.isfinite(vector).all() and np.linalg.norm(vector, axis=1).max() <= trials.CLIP
@@ -179,7 +180,7 @@ def test_kale_then_chocolate_turns_seven_rounds_before_the_end():
 def test_who_leaves_early_counts_with_the_engagement_there_was():
     """A plan whose users engage more a round and leave after half of them is worse, and falls back."""
     rng = np.random.default_rng(5)
-    tally = np.zeros((800, trials.TALLY))
+    tally = np.ones((800, trials.TALLY))
     arm = np.repeat([trials.PLAN, trials.FALLBACK], 400)
     tally[:, 0] = np.where(arm == trials.PLAN, 0.5 * 1.2, 1.0) * 900 * rng.lognormal(0, 0.1, 800)
     vectors = trials.vector_of(tally, arm, np.full(800, 900.0))
@@ -187,6 +188,27 @@ def test_who_leaves_early_counts_with_the_engagement_there_was():
     evidence = trials.add_evidence(np.zeros(trials.EVIDENCE), vectors.sum(axis=0), 1.0, 0.0, 1.0, 1)
     gain, half = trials.verdict_of(evidence, 1.0, 0.0, 1)[1:3]
     assert evidence[-1] == trials.FALLEN_BACK and abs(gain + 0.4) < half < 0.05
+
+
+@pytest.mark.parametrize(("departure", "visits"), [("few", 0.05), ("late", 1.0)])
+def test_only_users_who_visit_a_platform_are_stays_of_a_trial(departure, visits):
+    """Sums over stays, counted again from the engagement of every round: who is there always clicks something."""
+    settings = {"protocol": "planned-slates", "rounds": 500 * 61, "world": {"departure": departure}}
+    settings["slates"] = {"feedback": "all", "explorers": 100, "trial": 400, "looks": 1, "evidence": 0.0}
+    protocol: Any = experiment_of(from_dict(settings).resolved()).protocol
+    simulator = StayRounds(protocol)
+    keys = simulator.keys([5])
+    states, own = simulator.begin(keys, Party(None, None))
+    states, own, seen = simulator.advance(keys, states, None, own, 0, settings["rounds"])
+    stays = seen["world"]["engagement"][:, 0].reshape(500, 61, 2).sum(axis=1)[100:]
+    there, arm = stays > 0, trials.arm_of(np.arange(100, 500), np.zeros(400))
+    assert there[:, 0].all() and there[:, 1].mean() == pytest.approx(visits, abs=0.03)
+    y = np.clip(stays / protocol.learner.typical_stay(states[0].model[0]) - 1, -1, 1)
+    blocks = states[0].evidence[0, 4:13].reshape(3, 3)
+    for place in range(3):
+        mine = y[there & (arm == place)[:, None]]
+        expected = [len(mine) / 4, mine.sum(), (mine**2).sum() / 4]
+        np.testing.assert_allclose(blocks[place], expected, atol=len(mine) * 2 * trials.CLIP / STEPS)
 
 
 def test_stays_that_are_all_cut_alike_tell_nothing():
@@ -201,3 +223,13 @@ def test_one_message_a_platform_has_its_share_whichever_it_is():
     of: Any = experiment_of(from_dict(settings).resolved()).protocol
     per_unit = of.trial_sigma / replacement_sensitivity(1.0, "l2", trials.NUMBERS, "l2", STEPS)
     assert per_unit == pytest.approx(of.sigma / of.sensitivity, rel=0.02)
+
+
+def test_fixed_rules_are_tested_on_as_many_users_as_the_plan():
+    """200 explorers and 4,000 stays of a trial, of however many users a run has; what learns all along has all."""
+    planned, learnt = (
+        experiment_of(from_dict({"protocol": name, "rounds": 5000 * 61}).resolved()).protocol
+        for name in ("planned-slates", "vertical-slate")
+    )
+    assert [planned.count_learnt_from(users) for users in (5000, 30)] == [4200, 30]
+    assert learnt.count_learnt_from(5000) == 5000

@@ -114,7 +114,11 @@ def attack_slates(
     s = settings
     # What is not allowed is said before networks are trained for minutes.
     sums = {
-        f"{mode}, {'no noise' if one is None else f'ε = {one:g}'}": (mode, sums_protocol(mode, s, one))
+        f"{mode}, {'no noise' if one is None else f'ε = {one:g}'}": (
+            mode,
+            sums_protocol(mode, s, one),
+            sums_protocol(mode, s, one, trial=True),
+        )
         for mode in s.modes
         if mode in SUMS
         for one in (None, *s.release_epsilons)
@@ -124,8 +128,8 @@ def attack_slates(
     plain: Records | None = None
     for mode in s.modes:
         if mode in SUMS:
-            for name, (of, protocol) in sums.items():
-                found += attack_sums(name, protocol, s, said) if of == mode else []
+            for name, (of, protocol, tested) in sums.items():
+                found += attack_sums(name, protocol, tested, s, said) if of == mode else []
             continue
         said(f"{mode}: {s.seeds} seeds")
         if mode == "noisy-targets" and plain is not None:

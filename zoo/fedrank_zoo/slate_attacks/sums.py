@@ -25,6 +25,9 @@ attacker can know more. A user is attacked who was there before the first releas
 tell; in each attack the others and the noise are drawn anew. Regressions are fitted on half of the users, whose
 engagement the attacker is supposed to know, and judged on the other half.
 
+**A trial.** Sums over the stays by which a plan is tested are read by the coordinator, and the verdict that follows
+from them by all. A stay of the first look is attacked; which arm served it follows from its name, and is known.
+
 Users of later releases are those of one history, with the models of that history: what is done with what has crossed
 tells no more than what has crossed. The messages are made by the protocol's own exchanges.
 """
@@ -46,14 +49,17 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import settings_of
 from fedrank.core.lazy import jax, jit, jnp
+from fedrank.core.native import map_trees
 from fedrank.core.protocol import Exchange, Party
+from fedrank.core.streams import fold_words, run_words, split
 from fedrank.core.trees import Json, nest
 from fedrank.engine.settings import defaults, from_dict
 from fedrank.engine.variations import read_value
 from fedrank.slates.audits import Parties, Seen, due, first_parties, play_round
 from fedrank.slates.build import experiment_of
-from fedrank.slates.sums import SummedSlates
+from fedrank.slates.sums import CoordinatorState, SummedSlates, Trial
 from fedrank.slates.sums.learner import STEPS
+from fedrank.slates.sums.stays import StayRounds
 from fedrank_zoo.slate_attacks.leak import Leak, accuracy, interval, linear_guesser
 from fedrank_zoo.slate_attacks.settings import SlateAttack
 
@@ -220,13 +226,16 @@ class Release(NamedTuple):
 # -- the protocols ------------------------------------------------------------------------------------------------
 
 
-def sums_protocol(mode: str, settings: SlateAttack, epsilon: float | None = None) -> SummedSlates:
+def sums_protocol(
+    mode: str, settings: SlateAttack, epsilon: float | None = None, *, trial: bool = False
+) -> SummedSlates:
     """A protocol to attack.
 
     Args:
         mode: Its name.
         settings: Sizes of the world, and settings of the protocol by name.
         epsilon: ε of a user's whole stay; None: no noise.
+        trial: With the trial that the settings have; else without one, for attacks on explorers.
 
     Raises:
         ConfigError: There is no such setting, a value is not allowed, or nothing crosses.
@@ -239,7 +248,6 @@ def sums_protocol(mode: str, settings: SlateAttack, epsilon: float | None = None
         "rounds": 10**6,  # as many as explorers may need
     }
     if any(name == "slates.trial" for name, *_ in settings_of(defaults(mode))):
-        given["slates.trial"] = 0  # a stay is in one sum of a platform: those of explorers are attacked
         given["slates.evidence"] = 0  # the worst case: every model is handed out
     if settings.time_budget is not None:
         given["world.time_budget"] = settings.time_budget
@@ -254,6 +262,8 @@ def sums_protocol(mode: str, settings: SlateAttack, epsilon: float | None = None
         given[name] = values if name in listed else read_value(value)
     if epsilon is not None:
         given["sharing.epsilon"] = epsilon
+    if not trial and "slates.evidence" in given:
+        given["slates.trial"] = 0  # a stay is in one sum of a platform, of explorers or of a trial
     protocol: Any = experiment_of(from_dict({**nest(given), "protocol": mode}).resolved()).protocol
     if protocol.secure_sum:
         raise ConfigError(
@@ -567,12 +577,131 @@ def _extremes(users: Stays, asked: np.ndarray) -> tuple[Stays, Stays]:
     return users._replace(sums=most), users._replace(sums=-most)
 
 
-def attack_sums(mode: str, protocol: SummedSlates, settings: SlateAttack, said: Callable[[str], None]) -> list[Leak]:
+#: Stays of a trial that are played have one of so many numbers, from which their arms follow.
+_NUMBERS = 20
+#: Fold of a run's key for these stays and the noise of messages.
+_TRIAL = 0xFFFFFFEE
+_IN_TRIAL = "{}, in a trial"
+
+
+class TrialStays(NamedTuple):
+    """Stays of a trial, and the coordinator before its first sums.
+
+    Attributes:
+        sums: What each adds to the sums of a platform, in steps.
+        engagement: That of the whole stay.
+        server: The coordinator.
+    """
+
+    sums: Int[np.ndarray, "users platforms numbers"]
+    engagement: Float[np.ndarray, "users platforms"]
+    server: CoordinatorState
+
+
+def play_trial(protocol: SummedSlates, seed: int, users: int) -> TrialStays:
+    """Play a run's explorers, and then stays of its trial, each as the only one.
+
+    Args:
+        protocol: The protocol, with a trial.
+        seed: Seed of the run.
+        users: Stays to play.
+    """
+    learner, simulator, stay = protocol.learner, StayRounds(protocol), protocol.world.rounds_per_episode
+    keys, begins = simulator.keys([seed]), learner.release_rounds[-1] + 1
+    states, own = simulator.begin(keys, Party(None, None))
+    states, own, _ = simulator.advance(keys, states, None, own, 0, begins)
+    numbers, sums, engagement = max(1, min(_NUMBERS, learner.trial[0] - 1)), [], []
+    each = -(-users // numbers)
+    server, own = map_trees(lambda leaf: np.broadcast_to(leaf, (each, *leaf.shape[1:])), (states[0], own))
+    for number in range(numbers):
+        mine = split(fold_words(keys[0], _TRIAL, number), each)
+        scene = simulator.begin(mine, Party(None, None))[0][1]
+        here = own._replace(view=learner.first_view(own, scene.observed, scene.documents))
+        _, after, seen = simulator.advance(mine, (server, scene), None, here, begins + number * stay, stay)
+        sums.append(after.tested)
+        engagement.append(seen["world"]["engagement"].sum(axis=0, dtype=np.float64))
+    state = map_trees(lambda leaf: leaf[0], server)._replace(round=np.uint32(learner.look_rounds[0] + 1))
+    return TrialStays(np.concatenate(sums)[:users], np.concatenate(engagement)[:users], state)
+
+
+def attack_trial(protocol: SummedSlates, seed: int, targets: int) -> Found:
+    """Attacks on stays of a run's trial, by what crosses after the first look.
+
+    Args:
+        protocol: The protocol, with a trial.
+        seed: Seed of the run.
+        targets: Stays to attack, at least 8.
+    """
+    found = play_trial(protocol, seed, 2 * targets)
+    exchange = next(one for one in protocol.exchanges if isinstance(one, Trial))
+    sees, k = np.asarray(protocol.feedback), protocol.world.platforms
+    own, rng = protocol.platform(None, np.arange(k, dtype=np.int32)), np.random.default_rng(seed)
+    each = found.sums[targets:].reshape(targets, -1)
+    counts = rng.multinomial(protocol.learner.trial[0] - 1, np.full(targets, 1 / targets), targets)
+    rest = (counts @ each).reshape(targets, k, -1)
+
+    def views(*pair: np.ndarray) -> tuple[Views, Views]:
+        """What the coordinator reads of the platforms with feedback, and the verdict that all are told."""
+        runs = []
+        for place, (added, noisy) in enumerate(((pair[0], 1), (pair[1], 1), (0, 0), (pair[0], 0), (pair[1], 0))):
+            read, told = [], []
+            for row, total in enumerate((rest + added).astype(np.int32)):
+                sent = np.zeros_like(total)
+                for at in np.flatnonzero(sees).tolist():
+                    noise = map_trees(
+                        lambda leaf, noisy=noisy: leaf * np.int32(noisy),
+                        exchange.draw(fold_words(run_words([seed])[0], _TRIAL, place, row, at)),
+                    )
+                    mine = map_trees(lambda leaf, at=at: leaf[at], own)._replace(tested=total[at])
+                    sent[at] = exchange.respond(exchange.ask(found.server), Party(None, mine), noise)[1].sums
+                read.append(sent[sees].ravel())
+                told.append(protocol.verdict(exchange.tell(found.server, exchange.reply.message(sent), sees)))
+            runs.append((np.array(read, np.float64), np.array(told, np.float64)))
+        return tuple(_views(*one) for one in zip(*runs, strict=True))  # type: ignore[return-value] - two of them
+
+    users, others = found.sums[:targets], np.roll(found.sums[:targets], 1, axis=0)
+    coordinator, verdict = views(users, others)
+    victim, last = int(np.argmax(sees)), f"platform {string.ascii_uppercase[k - 1]}"
+    what = _IN_TRIAL.format(ENGAGEMENT.format(f"platform {string.ascii_uppercase[victim]}"))
+    there, wanted = _IN_TRIAL.format(THERE), found.engagement[:, victim]
+    sigma, bound = protocol.trial_sigma or 0.0, private_advantage(protocol.epsilon, protocol.delta)
+    far = np.zeros_like(users)
+    far[:, sees, 0] = STEPS
+    apart = views(far, -far)[0]
+    flat = found.sums[:, sees].reshape(2 * targets, -1).astype(np.float64)
+    # A verdict moves one way or the other by the arm of the stay.
+    served = users[:, victim, :9:3] != 0
+    by_arm = ((verdict.seen - verdict.base)[:, None] * served[:, :, None]).reshape(targets, -1)
+    out: Found = {
+        (_COORDINATOR, what, ALONE): guess_accuracy(coordinator.seen, wanted[:targets]),
+        (_COORDINATOR, what, ALL_KNOWN): guess_accuracy(coordinator.seen - coordinator.base, wanted[:targets])
+        | {"ceiling": channel_r2(flat, wanted, sigma)},
+        (last, what, ALL_KNOWN): guess_accuracy(by_arm, wanted[:targets]),
+    }
+    ceiling = _ceiling(users[:, sees], others[:, sees], sigma)
+    for who, means, seen, most in (
+        (_COORDINATOR, ALONE, coordinator, {}),
+        (_COORDINATOR, ALL_KNOWN, coordinator, {"ceiling": ceiling}),
+        (_COORDINATOR, _APART, apart, {"ceiling": _ceiling(far[:, sees], -far[:, sees], sigma)}),
+        (last, ALL_KNOWN, verdict, {}),
+    ):
+        out[who, there, means] = {"advantage": advantage(seen, known=means != ALONE), "bound": bound} | most
+    return out
+
+
+def attack_sums(
+    mode: str,
+    protocol: SummedSlates,
+    tested: SummedSlates,
+    settings: SlateAttack,
+    said: Callable[[str], None],
+) -> list[Leak]:
     """All attacks on one protocol, with intervals over seeds.
 
     Args:
         mode: How the findings call it.
-        protocol: The protocol.
+        protocol: The protocol, without a trial.
+        tested: The same with its trial, if it has one.
         settings: Seeds and users.
         said: Called with a line of progress.
     """
@@ -580,6 +709,8 @@ def attack_sums(mode: str, protocol: SummedSlates, settings: SlateAttack, said: 
     for place in range(settings.seeds):
         said(f"{mode}: seed {place + 1} of {settings.seeds}")
         each.append(attack_run(protocol, settings.seed + place, settings.targets))
+        if tested.learner.trial:
+            each[-1] |= attack_trial(tested, settings.seed + place, settings.targets)
     found = []
     for (attacker, secret, means), measures in each[0].items():
         over_seeds = {name: interval([one[attacker, secret, means][name] for one in each]) for name in measures}

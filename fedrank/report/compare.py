@@ -440,9 +440,8 @@ def comparison_opening(runs: Mapping[str, Run], charts: Sequence[str] = ()) -> O
     table = comparison_table(runs, pool=1 < len(pools(runs)) < len(runs))
     first, *others = runs
     title = f"{others[0]} against {first}" if len(others) == 1 else f"{len(others)} runs against {first}"
-    chart = (
-        (charts[0], f"Learning curves of {len(runs)} runs. The final values are in the table below.") if charts else ()
-    )
+    words = f"Learning curves of {len(runs)} runs. The final values are in the table below."
+    chart = (charts[0], words) if charts else ("", "")
     rows = _leading(table)
     closing = _differing(changed_settings(runs))
     for said in dict.fromkeys(describe.closing(run) for run in runs.values()):

@@ -43,7 +43,7 @@ from fedrank.deploy.platforms.folder import KeyValueStore
 from fedrank.deploy.platforms.planning_coordinator import PlanningCoordinator
 from fedrank.deploy.platforms.planning_platform import PlanningPlatform
 from fedrank.deploy.platforms.rounds import Peer, Silence
-from fedrank.deploy.platforms.terms import NotYetError, RefusedError, Terms
+from fedrank.deploy.platforms.folder import NotYetError, RefusedError, Terms
 from fedrank.slates.world.satisfaction import OBSERVATION_BOUND, RoundDraws, Satisfaction, Scene, Turn, preset
 
 try:

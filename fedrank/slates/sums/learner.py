@@ -439,19 +439,17 @@ class SumLearner(SlateLearner):
 
     def fall_back(self, own: PlatformState, slate: Int[AnyArray, "*#users slots"]) -> Int[AnyArray, "*#users slots"]:
         """The slate, or one at random where the trial decided against the plan, or no model was handed out."""
-        if not isinstance(slate, np.ndarray):
-            return slate
-        fallen = self.has_fallen(own)
-        if not fallen.any():
+        xp, fallen = module_of(slate), self.has_fallen(own)
+        if xp is np and not fallen.any():
             return slate
         documents = own.view.documents
         one = documents.reshape(*slate.shape[:-1], -1)[..., 0]
         candidates = documents.shape[len(slate.shape) - 1]
-        return np.where(fallen[..., None], trials.random_slate(one, candidates, slate.shape[-1]), slate)
+        return xp.where(fallen[..., None], trials.random_slate(one, candidates, slate.shape[-1]), slate)
 
     def has_fallen(self, own: PlatformState) -> Any:
         """True where the trial has decided against the plan, or no model was handed out: bool, one a user."""
-        return ~np.asarray(own.model).any(axis=-1) | (np.asarray(own.verdict)[..., 0] == trials.FALLEN_BACK)
+        return ~(own.model != 0).any(axis=-1) | (own.verdict[..., 0] == trials.FALLEN_BACK)
 
     def arm_at(self, own: PlatformState, stay: Int[AnyArray, "*#users"], over: Any) -> Int[np.ndarray, "*#users"]:
         """The arm by which a stay that begins is served; without a model that says anything, the fallback.

@@ -33,7 +33,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, UInt32
 
-from fedrank.core.arrays import AnyArray
+from fedrank.core.arrays import AnyArray, module_of
+from fedrank.core.lazy import jax
 from fedrank.core.rng import uniform as to_uniform
 from fedrank.slates.world.best_slate import largest
 
@@ -65,14 +66,13 @@ EVIDENCE = 4 + NUMBERS + 1
 VERDICT = 7
 
 
-def mix(words: UInt32[AnyArray, "*shape"]) -> Float32[np.ndarray, "*shape"]:
+def mix(words: UInt32[AnyArray, "*shape"]) -> Float32[AnyArray, "*shape"]:
     """Uniform numbers in [0, 1) from words, by the finaliser of MurmurHash3."""
     with np.errstate(over="ignore"):
-        word = np.asarray(words, np.uint32)
-        word = (word ^ (word >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+        word = (words ^ (words >> np.uint32(16))) * np.uint32(0x85EBCA6B)
         word = (word ^ (word >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-        found: Any = to_uniform(word ^ (word >> np.uint32(16)), np)
-        return np.asarray(found)
+        found: Any = to_uniform(word ^ (word >> np.uint32(16)), module_of(words))
+        return found
 
 
 def arm_of(stay: Int[AnyArray, "*users"], decision: Float[AnyArray, "*users"]) -> Int[np.ndarray, "*users"]:
@@ -83,15 +83,19 @@ def arm_of(stay: Int[AnyArray, "*users"], decision: Float[AnyArray, "*users"]) -
         decision: The decision when the stay begins.
     """
     edges = SHARES.cumsum(axis=1)[np.asarray(decision, np.int64), :-1]
-    uniform = mix(np.asarray(stay, np.int64).astype(np.uint32))
+    uniform = np.asarray(mix(np.asarray(stay, np.int64).astype(np.uint32)))
     return np.asarray((uniform[..., None] >= edges).sum(axis=-1), np.int32)
 
 
-def random_slate(uniform: Float[AnyArray, "*users"], candidates: int, slots: int) -> Int[np.ndarray, "*users slots"]:
+def random_slate(uniform: Float[AnyArray, "*users"], candidates: int, slots: int) -> Int[AnyArray, "*users slots"]:
     """Slates at random: each candidate has a number that follows from its place and one random number."""
-    salt = np.ascontiguousarray(uniform, np.float32).view(np.uint32).reshape(np.shape(uniform))
+    salt: Any
+    if module_of(uniform) is np:
+        salt = np.ascontiguousarray(uniform, np.float32).view(np.uint32).reshape(np.shape(uniform))
+    else:
+        salt = jax.lax.bitcast_convert_type(uniform, np.uint32)
     places = np.arange(1, candidates + 1, dtype=np.uint32) * np.uint32(0x9E3779B9)
-    return np.asarray(largest(mix(salt[..., None] ^ places), slots))
+    return largest(mix(salt[..., None] ^ places), slots)
 
 
 def add_click(

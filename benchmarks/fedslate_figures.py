@@ -21,8 +21,7 @@ import numpy as np
 from fedrank.core.frame import Frame
 from fedrank.core.lazy import jax
 from fedrank.engine.settings import with_setting
-from fedrank.engine.study import load_file, plan_runs, read_paper
-from fedrank.engine.study import run_sweep
+from fedrank.engine.study import load_file, plan_runs, read_paper, run_sweep
 from fedrank.engine.variations import Variation
 from fedrank.report.charts import INK, MUTED, OKABE_ITO, Entry, Panel, compose, cross, decimal_labels, si_label, ticks
 from fedrank.report.figures import nice_domain, save

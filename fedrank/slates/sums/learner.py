@@ -472,7 +472,7 @@ class SumLearner(SlateLearner):
         by_lot = (arm == trials.FALLBACK) & (draws is not None)
         slate = np.zeros((*arm.shape, self.world.slate), np.int32)
         if draws is not None and by_lot.any():
-            slate = trials.random_slate(draws[..., 1], own.view.documents.shape[arm.ndim], self.world.slate)
+            slate = np.asarray(trials.random_slate(draws[..., 1], own.view.documents.shape[arm.ndim], self.world.slate))
         own = own._replace(verdict=np.zeros_like(own.verdict))
         for values, chosen in (
             (self.values, ~by_lot & (arm != trials.MYOPIC)),

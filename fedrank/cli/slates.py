@@ -168,7 +168,7 @@ def _verdict(judgements: list[Any]) -> str:
         said.append(f"{fewest:.0f} clicks at a platform, an interval needs {FEW:.0f}")
     if one.unseen > _UNSEEN:
         said.append(
-            f"{one.unseen:.0%} of what it shows was never shown at that position: only dr guesses what it earns"
+            f"{one.unseen:.0%} of what it shows was never shown at that position: only the model guesses what it earns"
         )
     elif any(_is_off(each.weight) for each in judgements):
         said.append(

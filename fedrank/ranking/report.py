@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -82,7 +83,8 @@ class RankingShown(CurvesShown):
             sentence = say(f"From clicks alone, {who} taught a ranker that, {place}, is ", said, ".")
         sentence += _other_measure(run, split, measure, gain, labels) + describe.closing(run)
         chart = self.opening_chart(run)
-        return Opening(title, sentence, (*numbers, *self.costs(run)), *chart, advice=_advice(run, number))
+        learnt = gain.verdict is Verdict.BETTER
+        return Opening(title, sentence, (*numbers, *self.costs(run)), *chart, advice=_advice(run, number, learnt))
 
     @override
     def costs(self, run: Run) -> tuple[Number, ...]:
@@ -216,19 +218,20 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _advice(run: Run, devices: int | None) -> tuple[str, str]:
-    """Own queries after generated ones; a plan where no user is promised anything; else a hub."""
-    protocol = run.setting("protocol")
+def _advice(run: Run, devices: int | None, learnt: bool) -> tuple[str, str]:
+    """Own queries after generated ones; a plan where no user is promised anything; after a gain a hub."""
+    protocol, data = run.setting("protocol"), shlex.quote(str(run.setting("data")))
     if run.shown.generated(run):
         return "run it on your queries with labels:", f"fedrank run {protocol} --data my-letor-folder"
     if protocol in _CENTRAL:
-        return "learn without collecting the clicks:", f"fedrank run foltr-es --data {run.setting('data')}"
+        return "learn without collecting the clicks:", f"fedrank run foltr-es --data {data}"
     if run.privacy is None or run.privacy.epsilon(Unit.USER) > sections.MEANINGFUL:
-        return "see what is learnt at ε = 1 of a user’s whole life:", "fedrank privacy plan --devices 20000"
-    if protocol != "foltr-es" or run.model is None:
+        command = f"fedrank privacy plan --data {data} --devices {devices or 20000}"
+        return "see what is learnt at ε = 1 of a user’s whole life:", command
+    if protocol != "foltr-es" or run.model is None or not learnt:
         return "", ""
     features = run.model["n_features"]
-    return "serve it to devices:", f"fedrank hub serve hub --n-features {features} --devices {devices or 20000}"
+    return "train it on real devices:", f"fedrank hub serve hub --n-features {features} --devices {devices or 20000}"
 
 
 def _taking_part(run: Run) -> int | None:

@@ -30,8 +30,9 @@ mean is over slates::
     dr       Σ E_π q̂_l + w_l (r_l − q̂_l)      doubly robust under what ips assumes (Dudík et al., ICML 2011)
     cdr      Σ w_1:l (r_l − Q̂_l) + w_1:l−1 E_π Q̂_l   the same under what rips does (Kiyohara et al., WSDM 2022)
 
-Q̂_l is q̂_l and what the model expects of the places below. Each is unbiased if users do as it assumes, whatever the
-model; with slates of one item ips, rips and sips are the same, and dr and cdr.
+Q̂_l is q̂_l and what the model expects of the places below. If users do as they assume, ips, rips, sips, dr and cdr are
+unbiased, whatever the model; snips is consistent, and dm as good as the model. rips is the form of Kiyohara et al.;
+McInerney et al. normalise it. With slates of one item ips, rips and sips are the same, and dr and cdr.
 
 All follow from Σ f fᵀ with f what a slate adds to each of these sums, to Σ w_l, to Σ w_1:L, and to the counts of slates
 and items: a *summary* of 66 numbers. Summaries of platforms add up to that of all their slates, so that they judge a
@@ -125,6 +126,11 @@ class Log:
             place = np.arange(n) - np.flatnonzero(starts)[self.slates]
             should = "each once from the first on, in a slate"
             _all_good(self.name, POSITION, self.position_ids[self.positions], self.positions == place, should)
+            above = np.where(place > 0, np.roll(self.cascade, 1), self.propensity)
+            most = np.minimum(above, self.propensity) * (1 + _ROUNDED)
+            should = "the probability of the item at a slate's first position, and falling, never above the item's own"
+            good = (self.cascade <= most) & ((place > 0) | (self.cascade * (1 + _ROUNDED) >= self.propensity))
+            _all_good(self.name, CASCADE, self.cascade, good, should)
 
     def __len__(self) -> int:
         """Number of slates."""
@@ -673,7 +679,7 @@ def judgement(total: Summary, lowest: float = -math.inf, unseen: float = 0.0, le
         value = float(above @ means / means[below])
         gradient = (above - value * unit[below]) / means[below]
         half = quantile * math.sqrt(max(float(gradient @ spread @ gradient / n), 0.0)) if n > 1 else math.nan
-        ends = (max(value - half, low), value + half) if math.isfinite(half) else (None, None)
+        ends = (min(value, max(value - half, low)), value + half) if math.isfinite(half) else (None, None)
         return Estimate(value, *ends)
 
     def effective(place: int) -> float:

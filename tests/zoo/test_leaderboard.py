@@ -342,6 +342,10 @@ def test_a_signed_name_takes_no_rows_of_another_key(file, tmp_path):
     sign(path, tmp_path / "thief")
     with pytest.raises(DataError, match=public[:8]):
         submit(path, board, grid)
+    sign(file(lines(method="another", submitter="SOMEBODY ")), tmp_path / "thief")  # the same name in other letters
+    with pytest.raises(DataError, match=public[:8]):
+        submit(path, board, grid)
+    file(lines(method="another"))
     sign(path, tmp_path / "mine")
     submit(path, board, grid)
     assert {r.method for r in submitted_rows(board, grid)} == {"my-method", "another"}
@@ -361,7 +365,7 @@ def test_a_submission_is_read(file):
         "nDCG(dcg='exp-log2')@10": {100: 0.5, 101: 0.5, 102: 0.5},
         "online": {100: 0.4, 101: 0.4, 102: 0.4},
     }
-    assert one.source == "submitted by somebody (not signed)" and "not checked" in one.evidence
+    assert one.source == "submitted, not signed, by somebody" and "not checked" in one.evidence
 
 
 @pytest.mark.parametrize(

@@ -444,11 +444,10 @@ def log_opening(found: LearntFromLog) -> Opening:
     if rest is not None:
         numbers.insert(2, Number(f"Best of the others: {rest.name}", _worth_of(rest, found.measure)))
     said = "; ".join(f"{row.name}: {row.gain.value:+.4f}" for row in found.rows if row.name != LOGGED)
-    unknown = mine.verdict == "cannot be said"
     advice = (
-        ("log more searches, some with two neighbours swapped, and learn again:", "fedrank learn-from-log LOG")
-        if unknown
-        else ("put it into your engine:", "fedrank export ranker.safetensors my_ranker.json --to elasticsearch-ltr")
+        ("put it into your engine:", "fedrank export ranker.safetensors my_ranker.json --to elasticsearch-ltr")
+        if mine.verdict == "better"
+        else ("log more searches, some with two neighbours swapped, and learn again:", "fedrank learn-from-log LOG")
     )
     return Opening("A ranker from a click log", sentence, tuple(numbers), _CHART, said, advice)
 

@@ -50,7 +50,7 @@ def write_answers(made: Mapping[str, Json], answers: Sequence[Answer], file: str
         "ways",
         f"AUC of every way for {first.name}, with intervals. The same numbers are in the table below.",
         (
-            "effects over all hospitals, whose rows stay where they are:",
+            "estimate effects over all silos, whose rows stay where they are:",
             "fedrank silos codebook my-table.csv --study NAME --silos north south east --out codebook.toml",
         ),
     )

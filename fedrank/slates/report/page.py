@@ -94,7 +94,7 @@ def opening_of(run: Run) -> Opening:
 def _advice(run: Run) -> tuple[str, str]:
     """Services for what the wing recommends; that, for the paper's way."""
     if run.setting("protocol") == "planned-slates":
-        return "let a service of yours ask for slates:", "fedrank slates serve platform-a --index 0 --config run.toml"
+        return "test it on users of your service:", "fedrank slates serve platform-a --index 0 --config run.toml"
     return "compare with a plan made of sums:", "fedrank run planned-slates"
 
 

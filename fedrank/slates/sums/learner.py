@@ -438,12 +438,15 @@ class SumLearner(SlateLearner):
         return self.fall_back(own, slate)
 
     def fall_back(self, own: PlatformState, slate: Int[AnyArray, "*#users slots"]) -> Int[AnyArray, "*#users slots"]:
-        """The slate, or one at random where the trial decided against the plan, or no model was handed out."""
+        """The slate, or one at random where the trial decided against the plan, or no model was handed out.
+
+        It follows from the candidates and the rounds that are left: users with the same of both are shown the same.
+        """
         xp, fallen = module_of(slate), self.has_fallen(own)
         if xp is np and not fallen.any():
             return slate
         documents = own.view.documents
-        one = documents.reshape(*slate.shape[:-1], -1)[..., 0]
+        one = documents.reshape(*slate.shape[:-1], -1)[..., 0] + own.view.left
         candidates = documents.shape[len(slate.shape) - 1]
         return xp.where(fallen[..., None], trials.random_slate(one, candidates, slate.shape[-1]), slate)
 

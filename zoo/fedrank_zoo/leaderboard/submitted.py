@@ -15,6 +15,7 @@ import io
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -362,19 +363,23 @@ def signer_of(path: Path) -> str:
     return signed["key"]
 
 
-def _check_names(lines: Sequence[Line], path: Path, signer: str, folder: Path) -> None:
-    """Refuse a submitter's name that another key has signed before."""
-    names = {line.submitter for line in lines}
+def _check_names(lines: Sequence[Line], path: Path, signer: str, folder: Path, grid: Grid) -> None:
+    """Refuse a submitter's name that another key has signed before, also in other letters of the same kind."""
+    names = {_folded(line.submitter) for line in lines}
     for kept in sorted((folder / "submitted").glob("*.csv")):
         if (other := signer_of(kept)) and other != signer:
-            with open(kept, encoding="utf-8-sig", newline="") as file:
-                taken = names & {row["submitter"].strip() for row in csv.DictReader(file)}
+            taken = [line.submitter for line in read_lines(kept, grid) if _folded(line.submitter) in names]
             if taken:
                 raise DataError(
-                    f"{min(taken)!r} has signed rows here with the key {other[:8]}; "
+                    f"{taken[0]!r} has signed rows here with the key {other[:8]}; "
                     f"this file is {f'signed with {signer[:8]}' if signer else 'not signed'}.",
                     path,
                 )
+
+
+def _folded(name: str) -> str:
+    """A name as names are compared: in one case, and in one form of each letter."""
+    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
 
 
 # ------------------------------------------------------------------------------------------------------------ merging
@@ -395,11 +400,11 @@ def submit(path: Path, folder: Path, grid: Grid) -> list[Row]:
         DataError: Something is wrong with it; nothing is kept.
     """
     lines, signer = read_lines(path, grid), signer_of(path)
-    _check_names(lines, path, signer, folder)
+    _check_names(lines, path, signer, folder, grid)
     check_evidence(lines, path, grid)
     name = re.sub(r"[^a-z0-9]+", "-", f"{lines[0].submitter} {lines[0].method}".lower()).strip("-")[:60]
     content = path.read_bytes()
-    kept = folder / "submitted" / f"{name}-{hashlib.sha256(content).hexdigest()[:8]}.csv"
+    kept = folder / "submitted" / f"{name}-{hashlib.sha256(content).hexdigest()}.csv"
     if signer:
         write_atomically(_signature_of(kept), _signature_of(path).read_bytes())
     write_atomically(kept, content)
@@ -434,7 +439,7 @@ def rows_of(lines: Sequence[Line], signer: str = "") -> list[Row]:
         out.append(
             Row(
                 method,
-                f"submitted by {submitter} ({f'signed with {signer[:8]}' if signer else 'not signed'})",
+                f"submitted, {f'signed with {signer[:8]}' if signer else 'not signed'}, by {submitter}",
                 block,
                 budget,
                 tuple(dict.fromkeys(line.division for line in members)),

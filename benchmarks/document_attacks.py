@@ -24,7 +24,7 @@ from scipy import stats
 
 from fedrank.data import load
 from fedrank.texts.attacks.documents import Holdings, attack_as_owner, holdings_of
-from fedrank.texts.attacks.page import Finding
+from fedrank.texts.attacks.finding import Finding
 from fedrank.texts.attacks.served import statistics_tell
 from fedrank.texts.attacks.settings import FOUND, READABLE, DocumentAttack
 from fedrank.texts.data.reader import TextReader

@@ -46,9 +46,10 @@ def send(
         meaning: What the columns mean; the value of the label that counts as 1 is needed.
     """
     from fedrank.silos.data.files import read_columns
+    from fedrank.silos.records.account import record_account
     from fedrank.silos.records.messages import Message, refuse_other_books, spend
     from fedrank.silos.records.ranges import as_each, public_rows
-    from fedrank.silos.records.releases import noise_of, record_account, release_sums
+    from fedrank.silos.records.releases import noise_of, release_sums
 
     if not of:
         raise ConfigError("say whose rows are sent: --of NAME; the name must not come from the rows.")
@@ -177,8 +178,9 @@ def private(
     import numpy as np
 
     from fedrank.silos.data.files import names_in, read_columns
+    from fedrank.silos.records.account import record_account
     from fedrank.silos.records.messages import check_ranges, read_message
-    from fedrank.silos.records.releases import noise_of, noisy_auc, record_account, release_sums
+    from fedrank.silos.records.releases import noise_of, noisy_auc, release_sums
     from fedrank.silos.records.ways import Linear, private_answer
     from fedrank.silos.sceptic.compare import FEWEST
 

@@ -91,7 +91,8 @@ def ask(
     if not answer.hits:
         print(answer.note or "Nothing was found.")
     for typed, near in answer.unknown.items():
-        print(f"No document holds {printable(typed)}{f'; did you mean {printable(near)}?' if near else '.'}")
+        instead = f"; did you mean {printable(near)}?" if near else "."
+        print(f"No owner that answered has a document that you may read with {printable(typed)}{instead}")
     for owner, why in answer.missing.items():
         print(f"fedrank: {owner} is missing: {printable(why)}", file=sys.stderr)
     if answer.not_asked:

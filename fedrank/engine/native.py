@@ -20,7 +20,7 @@ from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import FATE, INIT
 from fedrank.core.streams import fold_words, run_words, stream, uniforms
 from fedrank.engine.attackers import Conditions
-from fedrank.engine.runner import Rounds
+from fedrank.engine.rounds import Rounds
 from fedrank.engine.simulator import selective
 
 

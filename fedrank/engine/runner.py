@@ -2,8 +2,9 @@
 
 What is measured and written depends on what is run; a subclass of :class:`Runner` fills that in.
 
-The loop needs :class:`Rounds` of a protocol over all its parties: :class:`~fedrank.engine.simulator.Simulator` computes
-any protocol with JAX, :class:`~fedrank.engine.native.NativeSimulator` some of them without.
+The loop needs :class:`~fedrank.engine.rounds.Rounds` of a protocol over all its parties:
+:class:`~fedrank.engine.simulator.Simulator` computes any protocol with JAX,
+:class:`~fedrank.engine.native.NativeSimulator` some of them without.
 """
 
 from __future__ import annotations
@@ -13,66 +14,20 @@ import functools
 import signal
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
 from fedrank.core.frame import Frame
-from fedrank.core.protocol import Party
 from fedrank.core.registry import class_name
 from fedrank.engine import checkpoint
 from fedrank.engine.config import RunConfig
 from fedrank.engine.progress import Listener, Progress
+from fedrank.engine.rounds import Rounds
 from fedrank.engine.run_folder import SCHEMA, RunFolder
 from fedrank.engine.settings import as_dict
 from fedrank.metrics.returns import discounted_cumulative
-
-
-class Rounds(abc.ABC):
-    """The operations that the loop of a run needs; states and ``own`` are pytrees with a leading axis of runs."""
-
-    #: ``"numba"``, ``"numpy"`` or ``"jax"``.
-    backend: str
-    #: What takes JAX, where it is used; empty where nothing is known.
-    why: str = ""
-
-    @abc.abstractmethod
-    def keys(self, seeds: Sequence[int]) -> PyTree:
-        """One key for each seed."""
-
-    @abc.abstractmethod
-    def begin(self, keys: PyTree, parties: Party) -> tuple[PyTree, PyTree]:
-        """States, and what each party has for itself, before the first round."""
-
-    @abc.abstractmethod
-    def advance(
-        self, keys: PyTree, states: PyTree, shared: PyTree, own: PyTree, first_round: int, rounds: int
-    ) -> tuple[PyTree, PyTree, dict[str, Any]]:
-        """A number of rounds of all runs: new states, new ``own``, and the parties' mean experience [rounds, runs].
-
-        Args:
-            keys: Of the runs.
-            states: Of the servers.
-            shared: What all parties hold in common.
-            own: What each has for itself, [runs, parties, ...].
-            first_round: Number of the first of these rounds.
-            rounds: How many.
-        """
-
-    def server(self, states: PyTree) -> PyTree:
-        """The protocol's own states among those that :meth:`begin` and :meth:`advance` return."""
-        return states
-
-    @abc.abstractmethod
-    def models(self, states: PyTree) -> PyTree:
-        """The model that each run's server would hand out now, as arrays of NumPy."""
-
-    @abc.abstractmethod
-    def on_host(self, tree: PyTree) -> PyTree:
-        """A pytree with its leaves as arrays of NumPy."""
-
 
 #: Interactions of all seeds in one compiled call, so that progress shows and Ctrl-C is heard within seconds.
 _PER_CALL = 4_000_000

@@ -31,7 +31,7 @@ from fedrank.core.protocol import Environment, Exchange, Party, Protocol
 from fedrank.core.rng import ATTACK, FATE, INIT, WORLD, party_key
 from fedrank.core.streams import run_words, wrap_keys
 from fedrank.engine.attackers import Conditions
-from fedrank.engine.runner import Rounds
+from fedrank.engine.rounds import Rounds
 
 #: Parties × seeds answering at once, unless told otherwise. 4,096 × 2 rankers of 480 weights are 16 MB.
 DEFAULT_CHUNK = 4096

@@ -1,7 +1,7 @@
 """Plans: how to train a ranker with a promise for a user's whole life, and how good it will be, found by simulation.
 
 A team knows how many devices it has, how often a user of one searches, and what it wants to promise. A closed form
-(:mod:`fedrank.ranking.mechanisms.piecewise`) says how the messages are spread over rounds and how many searches stand
+(:mod:`fedrank.ranking.schedule`) says how the messages are spread over rounds and how many searches stand
 behind one. More of both make a better ranker and take longer, since a device answers a round when its user has searched
 as often as that. A plan simulates this schedule beside quicker and slower ones and lays quality beside days. It takes
 the quickest that no other is told apart from upwards.
@@ -44,15 +44,8 @@ from fedrank.privacy.piecewise import AT_ENDS, LARGEST_EPSILON, local_epsilon
 from fedrank.ranking.build import splits_of, user_for
 from fedrank.ranking.config import DeviceRun
 from fedrank.ranking.evaluate import Measurement
-from fedrank.ranking.mechanisms.piecewise import (
-    LEAST_CLIENTS,
-    LEAST_SEARCHES,
-    Schedule,
-    choose_schedule,
-    even,
-    second_moment,
-)
-from fedrank.ranking.mechanisms.piecewise import ROUNDS as CHOSEN_ROUNDS
+from fedrank.ranking.schedule import LEAST_CLIENTS, LEAST_SEARCHES, Schedule, choose_schedule, even, second_moment
+from fedrank.ranking.schedule import ROUNDS as CHOSEN_ROUNDS
 from fedrank.report.statistics import final_values, first_values, t_quantile
 
 #: Rounds and interactions of a message that are tried with a secure sum.

@@ -64,8 +64,8 @@ from fedrank.silos.party import (
     some_of,
     update_rows,
 )
+from fedrank.silos.records.account import run_account
 from fedrank.silos.records.private_sgd import PrivateSgd
-from fedrank.silos.records.releases import run_account
 
 
 class ServerState(NamedTuple):

@@ -82,8 +82,8 @@ from fedrank.silos.party import (
     rows_of,
     update_rows,
 )
+from fedrank.silos.records.account import run_account
 from fedrank.silos.records.private_sgd import NoisyJudgements, PrivateSgd, os_noise, simulated_noise
-from fedrank.silos.records.releases import run_account
 from fedrank.silos.sceptic.learners import DEFAULT_PENALTY, fit_glm
 from fedrank.silos.sceptic.shrinkage import Quadratic, shrink
 

@@ -29,9 +29,9 @@ from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.metrics.returns import LEAST_SEEDS
 from fedrank.silos.bandits.statistics import differences, intervals, judge_inversion, shapley
+from fedrank.silos.baselines import SiloBaseline
 from fedrank.silos.build import SiloExperiment
 from fedrank.silos.data.splits import Rows
-from fedrank.silos.rounds import SiloBaseline
 from fedrank.silos.sceptic.auc import auc
 from fedrank.silos.sceptic.learners import Own, fit_trees, log_loss
 from fedrank.silos.sceptic.probes import POWER

@@ -30,13 +30,14 @@ from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import SCHEMA, RunFolder, describe_messages, environment
 from fedrank.engine.runner import Runner
 from fedrank.silos.bandits import rules as sets
+from fedrank.silos.baselines import SiloBaseline, run_baselines
 from fedrank.silos.build import SiloExperiment, public_standards, sizes
 from fedrank.silos.config import ALL, SiloRun
 from fedrank.silos.data.splits import standards
 from fedrank.silos.evidence import against, evidence, sceptics_rows, with_differences
 from fedrank.silos.model import SiloModel
 from fedrank.silos.party import CROSSINGS
-from fedrank.silos.rounds import SiloBaseline, SiloEvaluator, begin_runs, models_of_runs, run_baselines
+from fedrank.silos.rounds import SiloEvaluator, begin_runs, models_of_runs
 
 #: Suffix of a measure's name for each model of :meth:`SiloProtocol.models`.
 MODELS = {"last": "", "best": ", best so far", "refit": ", refit"}

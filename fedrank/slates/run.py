@@ -35,8 +35,9 @@ from fedrank.core.registry import class_name
 from fedrank.core.trees import Json
 from fedrank.engine.model import provenance
 from fedrank.engine.progress import Listener
+from fedrank.engine.rounds import Rounds
 from fedrank.engine.run_folder import SCHEMA, RunFolder, describe_messages, environment
-from fedrank.engine.runner import Rounds, Runner
+from fedrank.engine.runner import Runner
 from fedrank.engine.settings import as_dict
 from fedrank.engine.simulator import Simulator
 from fedrank.slates.build import SlateExperiment

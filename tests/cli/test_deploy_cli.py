@@ -21,7 +21,7 @@ from fedrank.core.errors import RunError
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.service import why_reset, why_void
 from fedrank.deploy.hub.settings import HubSettings, expect_messages, fit_private
-from fedrank.ranking.mechanisms.piecewise import Schedule, choose_schedule
+from fedrank.ranking.schedule import Schedule, choose_schedule
 
 
 def fedrank(*arguments, **options):

@@ -23,11 +23,11 @@ from fedrank.engine.study import plan_runs
 from fedrank.metrics.returns import MeanInterval
 from fedrank.privacy.audit import Audited
 from fedrank.ranking import plan as planning
-from fedrank.ranking.mechanisms.piecewise import Schedule
+from fedrank.ranking.schedule import Schedule
 from fedrank.silos.attacks.membership import Membership
 from fedrank.silos.records.ways import private_answer
 from fedrank.silos.sceptic.compare import answer
-from fedrank.texts.attacks.page import Finding
+from fedrank.texts.attacks.finding import Finding
 from fedrank_zoo.linking.world import Linked
 from fedrank_zoo.optuna_search.search import Trial
 from fedrank_zoo.slate_attacks.leak import Leak

@@ -18,7 +18,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedrank.deploy.http.app import Hosts
+from fedrank.deploy.http.origins import Hosts
 from fedrank.deploy.http.routes import NO_SNIFF, NO_STORE, HttpRequest, HttpResponse, Route
 from fedrank.deploy.hub.app import HubApp
 from fedrank.deploy.hub.folder import HubFolder

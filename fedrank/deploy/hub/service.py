@@ -30,8 +30,8 @@ from typing import Any
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.privacy_report import LIFETIME_EPSILON, MOST_EPSILON, MOST_SEARCH_EPSILON
 from fedrank.core.trees import Json
-from fedrank.deploy.http.app import Hosts, Origins
 from fedrank.deploy.http.guard import Guard, number_of
+from fedrank.deploy.http.origins import Hosts, Origins
 from fedrank.deploy.http.routes import (
     NO_STORE,
     REFUSALS,

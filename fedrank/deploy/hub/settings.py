@@ -2,7 +2,7 @@
 
 What nothing is said of is private and fits together: ε = 1 for all that a device ever sends, tokens that no report is
 linked by, draws of who reports, seeds and checks, and the rounds, searches and step size that
-:mod:`fedrank.ranking.mechanisms.piecewise` chooses for the number of devices (:func:`fit_private`). :data:`TRIAL` has
+:mod:`fedrank.ranking.schedule` chooses for the number of devices (:func:`fit_private`). :data:`TRIAL` has
 the defaults of a trial on one machine.
 """
 
@@ -21,15 +21,15 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json
-from fedrank.deploy.http.app import check_origins
+from fedrank.deploy.http.origins import check_origins
 from fedrank.deploy.hub.attestation import ATTESTORS
 from fedrank.deploy.log.submission import Witness
 from fedrank.deploy.terms import AGREED, Agreement, Terms, refuse_excluded
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import from_table, read_toml
 from fedrank.privacy.piecewise import best_clipped
-from fedrank.ranking.mechanisms.piecewise import choose_schedule
 from fedrank.ranking.on_device import clip_of
+from fedrank.ranking.schedule import choose_schedule
 
 #: Value of the setting ``log`` of a hub without a log; an empty one stands for a key that is made with the hub.
 NO_LOG = "no"

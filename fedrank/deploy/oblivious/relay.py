@@ -22,9 +22,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.deploy.http.app import HttpApp, Origins, RequestCounts, check_origins
+from fedrank.deploy.http.app import HttpApp, RequestCounts
 from fedrank.deploy.http.client import ClientResponse, PersistentClient
 from fedrank.deploy.http.guard import Guard, Rate, network_of
+from fedrank.deploy.http.origins import Origins, check_origins
 from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response, too_many
 from fedrank.deploy.oblivious.encapsulation import (
     LONGEST_BATCH,

@@ -102,7 +102,13 @@ def make_server(federation: Federation, questions: int = 100) -> Any:
                 rows.append({"number": number, "citation": cite(hit), "score": hit.score, "text": hit.snippet.text})
             while len(hits) > _KEPT:
                 hits.popitem(last=False)
-        return {"hits": rows, "missing": dict(answer.missing), "not_asked": [*answer.not_asked], "note": answer.note}
+        return {
+            "hits": rows,
+            "missing": dict(answer.missing),
+            "not_asked": [*answer.not_asked],
+            "note": answer.note,
+            "unknown": dict(answer.unknown),
+        }
 
     @tool
     def open_document(number: int) -> dict[str, Any]:

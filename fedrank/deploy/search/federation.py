@@ -386,6 +386,8 @@ class Federation:
             try:
                 if conditions and body.get("conditions") is not True:
                     raise WireError("its version knows no phrases, exclusions and filters")
+                if most_words > len(words) and body.get("beginnings") is not True:
+                    raise WireError("it looks for no beginnings of words")
                 hits += _hits(owner, body, question["k"], most_words)
                 digest = str(body.get("encoder", ""))
                 encoders[owner] = digest if _DIGEST.fullmatch(digest) else ""
@@ -407,17 +409,22 @@ class Federation:
                 past.record(words, [hit.owner for hit in hits[:_LED]], [piece for piece in pieces if piece[2]])
         alone = alone if len(self.file.owners) > 1 else []
         left = tuple(name for name in names if name not in asked)
-        unknown = self._find_unknown(query, words, [one for owner, one in answers.items() if owner not in missing])
+        unknown: dict[str, str] = {}
+        if len(asked) == len(names):
+            unknown = self._find_unknown(query, words, [one for owner, one in answers.items() if owner not in missing])
         return Answer(tuple(hits[:k]), missing, tuple(alone), tuple(sorted(lying)), not_asked=left, unknown=unknown)
 
     def _find_unknown(self, query: str, words: list[str], answers: list[Mapping[str, Any]]) -> dict[str, str]:
         """Words as they were typed that all answers say to be in no document, and the word named most often instead."""
-        said = [one.get("unknown") for one in answers]
+        said = [one for one in (body.get("unknown") for body in answers) if isinstance(one, dict)]
         found: dict[str, str] = {}
-        for start, end, word in self._analyser.find(query, set(words)):
-            named = [one[word] for one in said if isinstance(one, dict) and isinstance(one.get(word), str)]
-            if len(named) == len(said):
-                near = Counter(one[:LONGEST_WORD] for one in named if one.isalpha())
+        if len(said) < len(answers):
+            return found
+        for start, end, _ in self._analyser.find(query, set(words)):
+            stems = set(self._analyser.cut_query(query[start:end]))  # one a language
+            if all(stems <= one.keys() for one in said):
+                named = (str(one[stem])[:LONGEST_WORD] for one in said for stem in stems)
+                near = Counter(one for one in named if one.isalpha())
                 found[query[start:end]] = near.most_common(1)[0][0] if near else ""
         return found
 

@@ -24,8 +24,9 @@ from typing import Any, TypeVar
 
 from fedrank.core.errors import ConfigError, FedrankError, RunError
 from fedrank.core.trees import Json
-from fedrank.deploy.http.app import Hosts, HttpApp, RequestCounts
+from fedrank.deploy.http.app import HttpApp, RequestCounts
 from fedrank.deploy.http.guard import Guard
+from fedrank.deploy.http.origins import Hosts
 from fedrank.deploy.http.routes import NO_SNIFF, NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response
 from fedrank.deploy.search.federation import Answer, Federation
 from fedrank.texts.served.rights import MOST_GROUPS, is_name, sign_person

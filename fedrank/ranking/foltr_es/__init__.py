@@ -60,10 +60,11 @@ from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.foltr_es.presentations import AntitheticHalves, Automatic, Interleaved, Presentation
 from fedrank.ranking.mechanisms import RewardMechanism
-from fedrank.ranking.mechanisms.piecewise import ROUNDS, PiecewiseNumber, choose_schedule
+from fedrank.ranking.mechanisms.piecewise import PiecewiseNumber
 from fedrank.ranking.mechanisms.randomised_response import RandomisedResponse
 from fedrank.ranking.on_device import ClicksToReply, NoisyReply, PlainReply, PrivateReply, Reply, Request
 from fedrank.ranking.protocol import Parts, PrivacyMode, RankingProtocol
+from fedrank.ranking.schedule import ROUNDS, choose_schedule
 from fedrank.ranking.sessions.devices import (
     Device,
     PerDevice,

@@ -358,7 +358,7 @@ def _holds(top, rank, document):
 
 @njit(cache=True, nogil=True)
 def fill_draft(first, second, shown, toss, top, team):
-    """One list of two into ``top`` and whose each document is into ``team``; see ``on_device.interleave.draft``."""
+    """One list of two into ``top``, whose each document is into ``team``: :func:`fedrank.ranking.on_device.draft`."""
     starts, whose = True, False
     i, j = 0, 0
     for rank in range(shown):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
-from fedrank.report.load import convert_content, json_object, parquet
+from fedrank.report.files import convert_content, json_object, parquet
 from fedrank.report.statistics import Interval
 
 #: Columns of ``arms.parquet`` and what each may hold.

@@ -21,8 +21,8 @@ from fedrank.core.trees import Json
 from fedrank.report import describe, sections, tables, wording
 from fedrank.report.charts import Chart
 from fedrank.report.claims import Opening
+from fedrank.report.files import parquet
 from fedrank.report.html import Html, bullets, h
-from fedrank.report.load import parquet
 from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Section, Shown
 from fedrank.report.statistics import Interval
 from fedrank.report.tables import Table, final_table, to_json

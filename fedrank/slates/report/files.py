@@ -20,8 +20,8 @@ from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.report import figures
 from fedrank.report.charts import Chart
+from fedrank.report.files import convert_content, json_object
 from fedrank.report.html import Html, h
-from fedrank.report.load import convert_content, json_object
 from fedrank.report.run import Run
 from fedrank.report.statistics import Interval
 from fedrank.slates.fedslate_2024 import FAULTS

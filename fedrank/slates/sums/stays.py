@@ -20,7 +20,7 @@ from fedrank.core.protocol import Exchange, Party
 from fedrank.core.rng import WORLD
 from fedrank.core.streams import fold_words, run_words, stream, uniforms
 from fedrank.engine.native import stack_states
-from fedrank.engine.runner import Rounds
+from fedrank.engine.rounds import Rounds
 from fedrank.slates.sums import SummedSlates
 from fedrank.slates.sums.learner import PlatformState
 from fedrank.slates.sums.trial import FALLBACK

@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float, Float64, Int64, Integer, Shaped
 from scipy.sparse import csr_array
 
 from fedrank.core.errors import DataError
-from fedrank.texts.attacks.page import Finding, mean_interval
+from fedrank.texts.attacks.finding import Finding, mean_interval
 from fedrank.texts.attacks.settings import FOUND, READABLE, DocumentAttack
 from fedrank.texts.config import MODES
 from fedrank.texts.data.collection import Texts

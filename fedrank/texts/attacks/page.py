@@ -1,70 +1,18 @@
-"""The page of attacks on documents: who reads how much of a document.
-
-A :class:`Finding` is the result of an attack on texts, with its confidence interval.
-"""
+"""The page of attacks on documents: who reads how much of a document."""
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from jaxtyping import Float
-
-from fedrank.core.trees import Json
 from fedrank.report.claims import Named, Number, Opening, Percent, Share, say
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.page import write_findings_page
 from fedrank.report.tables import Column, Table
+from fedrank.texts.attacks.finding import Finding
 from fedrank.texts.attacks.settings import READABLE, DocumentAttack
-
-#: Normal quantile of 99 % intervals.
-QUANTILE = 2.5758
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Result of one attack.
-
-    Attributes:
-        attack: Name of the attack.
-        mode: Name of the mode, and how it was asked where there are several ways.
-        measure: Name of the quantity in ``measured`` and ``promised``.
-        measured: Its mean over the trials.
-        low: Lower end of its 99 % interval.
-        high: Upper end.
-        promised: The bound that the mode promises, or the error that its noise is meant to cause.
-        broken: Whether the promise does not hold.
-        trials: Number of trials.
-        words: Explanation in a sentence.
-        control: Whether the attacked mode is not offered, but leaves out a part of one that is.
-    """
-
-    attack: str
-    mode: str
-    measure: str
-    measured: float
-    low: float
-    high: float
-    promised: float
-    broken: bool
-    trials: int
-    words: str
-    control: bool = False
-
-    def as_json(self) -> dict[str, Json]:
-        """The finding as plain values."""
-        return asdict(self)
-
-
-def mean_interval(values: Float[np.ndarray, " trials"]) -> tuple[float, float]:
-    """The normal 99 % interval of a mean; it may leave the range of the values."""
-    mean, half = float(values.mean()), QUANTILE * float(values.std()) / math.sqrt(values.size)
-    return mean - half, mean + half
 
 
 def table(findings: Sequence[Finding], title: str = "Attacks on sketches and on questions about them") -> Table:

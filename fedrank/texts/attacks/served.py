@@ -31,7 +31,7 @@ from fedrank.texts.attacks.documents import (
     finding_of_reading,
     holdings_of,
 )
-from fedrank.texts.attacks.page import Finding
+from fedrank.texts.attacks.finding import Finding
 from fedrank.texts.attacks.settings import DocumentAttack
 from fedrank.texts.data.reader import TextReader
 from fedrank.texts.served.documents import Words

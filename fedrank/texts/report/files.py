@@ -16,7 +16,7 @@ import numpy as np
 from fedrank.core.errors import RunError
 from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
-from fedrank.report.load import convert_content, json_object, parquet
+from fedrank.report.files import convert_content, json_object, parquet
 from fedrank.texts.attacks.settings import FOUND, READABLE
 
 #: Columns of ``methods.parquet`` and their types.

@@ -21,7 +21,7 @@ from fedrank.core.trees import Json
 from fedrank.core.words import format_count
 from fedrank.report import describe, figures, wording, words
 from fedrank.report.charts import Chart, Entry, Panel, compose, cross, decimal_labels, ticks
-from fedrank.report.load import parquet
+from fedrank.report.files import parquet
 from fedrank.report.run import Run
 from fedrank.report.significance import adjust, compare_per_query
 from fedrank.report.statistics import Estimate, difference, mean_interval

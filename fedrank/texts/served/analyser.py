@@ -77,7 +77,7 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     return re.compile(every), re.compile(word("[a-z0-9]", "&")), re.compile(f"[เ-ไ]?.[{marks}]*", re.DOTALL)
 
 
-def _fold(text: str) -> str:
+def fold(text: str) -> str:
     """The text in the form in which words are compared."""
     if text.isascii():
         return text.lower()
@@ -134,7 +134,7 @@ class Analyser:
         for run in (plain if ascii else pattern).finditer(text.lower() if ascii else text):
             start, end = run.span()
             if run[0] >= "\u0e00" and re.match(f"[{_CJK}{_UNSPACED}]", run[0]):
-                folded = _fold(run[0])
+                folded = fold(run[0])
                 if len(folded) == end - start:
                     places = ((start + one.start(), w) for w in words for one in re.finditer(re.escape(w), folded))
                     found += ((at, at + len(word), word) for at, word in places)
@@ -161,7 +161,7 @@ class Analyser:
 def _rough(text: str) -> list[str]:
     """Words before stop words are left out and stems made."""
     pattern, plain, unit = _patterns()
-    folded = _fold(text)
+    folded = fold(text)
     if folded.isascii() and "'" not in folded:
         return plain.findall(folded)
     out: list[str] = []
@@ -187,7 +187,7 @@ class _Stems(dict[str, str]):
         super().__init__()
         self._stemmers: dict[str, Any] = {script: Stemmer.Stemmer(one) for script, one in languages.items()}
         lists = ("STOPWORDS_EN" if one == "english" else f"STOPWORDS_{one.upper()}" for one in languages.values())
-        self.stop_words = {_fold(word) for name in lists for word in getattr(bm25s.stopwords, name, ())}
+        self.stop_words = {fold(word) for name in lists for word in getattr(bm25s.stopwords, name, ())}
 
     def __missing__(self, word: str) -> str:
         if len(self) >= _REMEMBERED:

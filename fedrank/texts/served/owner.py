@@ -110,8 +110,10 @@ def counts_of(
 
 #: Most words of a query, and characters of one.
 MOST_WORDS, LONGEST_WORD = 64, 64
-#: Most words that a beginning stands for; letters from which a word is compared with others.
-MOST_ENDINGS, _SHORTEST = 8, 4
+#: Most beginnings of a question that are looked for, and words that one stands for.
+MOST_BEGINNINGS, MOST_ENDINGS = 4, 8
+#: Letters from which a word is compared with others; most words of a question for which the nearest is named.
+_SHORTEST, _MOST_UNKNOWN = 4, 8
 #: Largest step that scores are rounded to.
 LARGEST_STEP = 100.0
 #: Most characters of a query as it was typed.
@@ -285,6 +287,11 @@ class Owner:
         self._made: dict[bytes, Float32[np.ndarray, " size"]] = {}
         self._forget_at = time.monotonic() + _KEPT
 
+    @functools.cached_property
+    def _knows_words(self) -> bool:
+        """False of an engine that is not asked for its words."""
+        return self.engine.find_similar("fedrank*", ()) is not None
+
     @property
     def common(self) -> TermTable | None:
         """The federation's statistics where they are better than the owner's own; else None."""
@@ -348,7 +355,7 @@ class Owner:
             return _refuse("malformed", f"features is true or false, query a text of at most {LONGEST_QUERY} letters.")
         features = features and self.settings.features
         most = min(most, self.settings.most_hits)
-        wanted = self._extend(words, asking.readers)
+        wanted = self._extend(words, asking.readers if given_out else ())
         hits = self.search(wanted, most, query if features else "", conditions, asking.readers)
         searched: dict[str, Json] = {"words": [*words], **conditions.as_json()}
         note(json.dumps(searched | ({"query": query} if query else {}), ensure_ascii=False), [one.id for one in hits])
@@ -368,6 +375,7 @@ class Owner:
             "fetch": self.settings.fetch,
             "statistics": "shared" if self.common else "own",
         }
+        answer["beginnings"] = given_out and self._knows_words
         if given_out:  # a word of a text, as a snippet is
             answer["unknown"] = self._name_nearest(words, asking.readers)
         if features:
@@ -437,9 +445,14 @@ class Owner:
         ]
 
     def _extend(self, words: list[str], readers: Collection[str]) -> list[str]:
-        """The words, and in place of a beginning (``heat*``) those that begin so, of documents that one may read."""
-        found = (self.engine.find_similar(one, readers)[:MOST_ENDINGS] if one.endswith("*") else [one] for one in words)
-        return [word for several in found for word in several]
+        """The words, and in place of a beginning (``heat*``) those that begin so, of documents that one may read.
+
+        Without readers no beginning stands for anything: who tried them letter by letter would read words.
+        """
+        begins = [one for one in words if one.endswith("*")][:MOST_BEGINNINGS]
+        found = [(self.engine.find_similar(one, readers) or [])[:MOST_ENDINGS] for one in begins if readers]
+        whole = [one for one in words if not one.endswith("*")]
+        return [*whole, *({one for several in found for one in several} - {*whole})]
 
     def _name_nearest(self, words: list[str], readers: Collection[str]) -> dict[str, Json]:
         """Words that no document holds which one of these may read → the nearest that one does, as a text writes it."""
@@ -447,7 +460,9 @@ class Owner:
         asked = [one for one in dict.fromkeys(words) if len(one) >= _SHORTEST and one.isalpha()]
         open = self.engine.frequencies(asked) if OPEN in readers else [(0, 0)] * len(asked)
         for word, held in zip(asked, open, strict=True):
-            if any(held) or word in (near := self.engine.find_similar(word, readers)):
+            if len(out) == _MOST_UNKNOWN or any(held) or self.engine.candidates({word: 1.0}, 1, readers):
+                continue
+            if (near := self.engine.find_similar(word, readers)) is None:
                 continue
             for one in self.engine.candidates({near[0]: 1.0}, 1, readers) if near else ():
                 text = f"{one.title} {one.text}"

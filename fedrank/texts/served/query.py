@@ -2,7 +2,7 @@
 
 ========================================  ====================================================================
 ``heated wings``                          documents with any of the words, best first
-``heat*``                                 documents with words that begin so (three letters or more)
+``heat*``                                 documents with words whose stem begins so (three letters or more)
 ``"heated wings"``                        only documents that have these words in this order
 ``-supersonic``, ``-"heated wings"``      only documents without
 ``type:pdf``, ``author:smith``            only documents of this type; whose author's name holds this
@@ -19,11 +19,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from fedrank.core.errors import ConfigError, WireError
 from fedrank.core.trees import Json
-from fedrank.texts.served.analyser import Analyser
+from fedrank.texts.served.analyser import Analyser, fold
 from fedrank.texts.served.documents import Words
 
 #: Filters, and when the value that a document has meets what was asked for; both in lower case.
@@ -148,6 +149,10 @@ def parse_query(query: str, analyser: Analyser) -> tuple[str, Conditions]:
             filters[name] = value
             continue
         text, negative = (found["phrase"] or found["word"])[:_LONGEST], bool(found["word"] or found["not"])
+        if "*" in text:
+            raise ConfigError(
+                f"an asterisk stands for endings of single words, not in phrases and exclusions: {text!r}."
+            )
         if any(analyser.cut_each(text)):
             (without if negative else phrases).append(text)
         if not negative:
@@ -158,7 +163,9 @@ def parse_query(query: str, analyser: Analyser) -> tuple[str, Conditions]:
     return typed, Conditions(tuple(phrases[:_MOST]), tuple(without[:_MOST]), filters)
 
 
-_BEGINNING = re.compile(r"(?<![^\s\"])(\w{3,})\*(?![^\s\"])")
+_BEGINNING = re.compile(r"(?<![\w*&'-])([^\W_]{3,})\*(?![\w*])")
+#: Most beginnings of words of a query.
+_MOST_BEGINNINGS = 4
 
 
 def words_of_query(query: str, analyser: Analyser) -> list[str]:
@@ -169,10 +176,12 @@ def words_of_query(query: str, analyser: Analyser) -> list[str]:
         analyser: Cuts it.
     """
     begins = list[str]()
-    for typed in _BEGINNING.findall(query):
-        for word in analyser.cut_query(typed) or [typed.lower()]:
-            begins.append((word if typed.lower().startswith(word) else typed.lower()) + "*")
-    return [*analyser.cut_query(_BEGINNING.sub(" ", query)), *dict.fromkeys(begins)]
+    for typed in _BEGINNING.findall(query)[:_MOST_BEGINNINGS]:
+        folded = fold(typed)
+        for stem in analyser.cut_query(typed):  # energy* is looked for as energ*: the index holds energi
+            common = "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(folded, stem, strict=False)))
+            begins.append((common if len(common) >= min(3, len(folded)) else folded) + "*")
+    return [*analyser.cut_query(_BEGINNING.sub(" ", query, count=_MOST_BEGINNINGS)), *dict.fromkeys(begins)]
 
 
 def slips_between(one: str, other: str) -> int:

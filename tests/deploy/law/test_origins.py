@@ -6,7 +6,7 @@ from hub_fakes import ADMIN, DEVICE, ENROLMENT, a_reply, ask
 from hubs import trial_settings
 
 from fedrank.core.errors import ConfigError
-from fedrank.deploy.http.app import Origins
+from fedrank.deploy.http.origins import Origins
 from fedrank.deploy.hub.settings import read_settings, write_settings
 from fedrank.deploy.oblivious.relay import GatewayClient, RelayApp, RelaySettings
 

@@ -17,6 +17,7 @@ from fedrank.deploy.search.federation import Federation
 from fedrank.deploy.search.portal import PortalApp
 from fedrank.deploy.search.service import Operator
 from fedrank.deploy.search.watched import WatchedFolder
+from fedrank.texts.served.documents import Document
 from fedrank.texts.served.engines.tantivy import TantivyEngine
 from fedrank.texts.served.envelopes import Tickets
 from fedrank.texts.served.files import read_documents
@@ -121,6 +122,35 @@ def test_a_beginning_finds_words_of_documents_that_one_may_read(world):
     (hit,) = asked["anna"].search("quat*").hits
     assert [hit.snippet.text[start:end] for start, end in hit.snippet.marks] == ["quaternion"]
     assert found(asked["acme"], "counc*", person=person(key, "eve", ["council"])) == {"Acme"}
+
+
+def test_an_owner_that_gives_no_texts_out_takes_no_beginnings(tmp_path):
+    """Who tried them letter by letter would read the words of its documents."""
+    rows = [{"id": "one", "title": "", "text": "a quaternion turns"}]
+    with search_world(tmp_path, {"north": []}, OwnerSettings(fetch=False, reveals="score")) as (_, homes, file):
+        documents = tmp_path / "one.jsonl"
+        documents.write_text("\n".join(map(json.dumps, rows)))
+        Operator(homes["north"].path).add(documents)
+        askers = homes["north"].askers()
+        asked = Federation(file, ("anna", {"north": askers.allow("anna")}))
+        askers.close()
+        assert len(asked.search("quaternion").hits) == 1 and asked.search("quatternion").unknown == {}
+        with pytest.raises(RunError, match="no beginnings"):
+            asked.search("quat*")
+
+
+def test_words_far_down_the_index_are_found(tmp_path):
+    """Many passages hold a nearer or a more common word."""
+    engine = TantivyEngine(tmp_path / "index")
+    many = [Document(f"many{n}", "", "the platform and heat") for n in range(150)]
+    engine.add([*many, Document("rare", "", "a plarform with heatsinks", {"readers": readers_text(["anna"])})])
+    owner = Owner(engine, X25519PrivateKey.generate(), Tickets(b"k" * 32), None, OwnerSettings())
+    assert owner._name_nearest(["plarform"], (OPEN, "anna")) == {}
+    assert owner._name_nearest(["plarform"], (OPEN,)) == {"plarform": "platform"}
+    assert owner._extend(["heat*", "flow"], (OPEN, "anna"))[0] == "flow"
+    assert {*owner._extend(["heat*"], (OPEN, "anna"))} == {"heat", "heatsink"}
+    assert owner._extend(["heat*"], (OPEN,)) == ["heat"] and owner._extend(["heat*"], ()) == []
+    engine.close()
 
 
 def test_scores_are_those_of_an_owner_without_the_documents(tmp_path):

@@ -44,7 +44,7 @@ async function report(number) {
     return { told: [...told, await device.sync()], said, ledger: await device.ledger() };
   }
   const before = (await device.ledger()).filter(({ outcome }) => outcome === "counted").length;
-  for (const end = Date.now() + 150_000; Date.now() < end; ) {
+  for (const end = Date.now() + 270_000; Date.now() < end; ) {
     await device.sync();
     const counted = (await device.ledger()).filter(({ outcome }) => outcome === "counted").length;
     const { token, terms, messages } = await store.change((kept) => kept);

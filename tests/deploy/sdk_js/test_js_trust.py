@@ -72,7 +72,7 @@ def test_pages_from_before_and_after_a_backup_go_on_with_the_hub_that_is_put_bac
 def test_through_a_relay_the_hub_sees_one_size_and_nobody(tmp_path):
     through = RelaySettings(batch=1, seconds=2.0, company=0.05, trial=True)
     everything = dict(due=0.9, drawn_seeds=True, checks=0.4, least_sales=2, **PRIVATE)
-    settings = dict(tokens=2, cohort=99, deadline=4.0, batch=1, relay=through, **everything)
+    settings = dict(tokens=2, cohort=99, deadline=7.0, batch=1, relay=through, **everything)
     with relayed(tmp_path, **settings) as world:
         seen, original = [], world.app.__class__.__call__
 

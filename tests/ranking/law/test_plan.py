@@ -16,8 +16,8 @@ from fedrank.privacy.piecewise import AT_ENDS, best
 from fedrank.ranking import plan as planning
 from fedrank.ranking.build import build
 from fedrank.ranking.evaluate import Evaluator
-from fedrank.ranking.mechanisms.piecewise import ENOUGH, Schedule, choose_schedule, second_moment
 from fedrank.ranking.plan import Need
+from fedrank.ranking.schedule import ENOUGH, Schedule, choose_schedule, second_moment
 
 
 def test_choices_use_every_device_once_and_days_are_those_of_their_searches():

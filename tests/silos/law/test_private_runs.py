@@ -14,13 +14,13 @@ from fedrank.core.privacy_report import PrivacyReport, Unit
 from fedrank.engine.deployment import NodeSettings
 from fedrank.engine.run import run_experiment
 from fedrank.engine.run_folder import RunFolder
+from fedrank.silos.baselines import run_baselines
 from fedrank.silos.build import build_silos, load_table, public_standards, sizes
 from fedrank.silos.config import Network, RecordPrivacy, Silos, SilosEvaluation
 from fedrank.silos.data.splits import split_many
 from fedrank.silos.deployment import silos_node, silos_server
 from fedrank.silos.model import SiloModel
 from fedrank.silos.records.private_sgd import Draws, NoisyJudgements
-from fedrank.silos.rounds import run_baselines
 
 pytestmark = pytest.mark.slow
 NETWORK = Network(widths=(2,), norm="layer", epochs=1)

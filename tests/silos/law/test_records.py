@@ -14,17 +14,10 @@ from fedrank.core.privacy_report import Unit
 from fedrank.privacy.calibration import gaussian_epsilon
 from fedrank.silos.attacks.membership import attack_records
 from fedrank.silos.attacks.settings import RecordAttack
+from fedrank.silos.records.account import record_account
 from fedrank.silos.records.messages import Message, check_ranges, read_message, spend
 from fedrank.silos.records.ranges import parse_ranges, ranges_of
-from fedrank.silos.records.releases import (
-    RecordNoise,
-    auc_noise,
-    noise_of,
-    noisy_auc,
-    perturb,
-    record_account,
-    release_sums,
-)
+from fedrank.silos.records.releases import RecordNoise, auc_noise, noise_of, noisy_auc, perturb, release_sums
 from fedrank.silos.records.ways import choose_privately
 from fedrank.silos.sceptic.auc import auc
 from fedrank.silos.sceptic.learners import Own

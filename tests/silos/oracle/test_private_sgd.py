@@ -14,6 +14,7 @@ from fedrank.silos.averaging import LocalOnly
 from fedrank.silos.config import RecordPrivacy, Silos
 from fedrank.silos.data.splits import Rows, SiloArrays
 from fedrank.silos.network import TabularNetwork
+from fedrank.silos.records.account import run_account
 from fedrank.silos.records.private_sgd import (
     SIGMA,
     Draws,
@@ -26,7 +27,6 @@ from fedrank.silos.records.private_sgd import (
     sgd_epsilon,
     simulated_noise,
 )
-from fedrank.silos.records.releases import run_account
 
 NETWORK = TabularNetwork(4, (3,), "layer")
 ROWS = 9

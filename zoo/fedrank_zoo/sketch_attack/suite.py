@@ -35,7 +35,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64, Integer, Real
 
 from fedrank.privacy.noise.arrays import drawn
-from fedrank.texts.attacks.page import Finding, mean_interval
+from fedrank.texts.attacks.finding import Finding, mean_interval
 from fedrank.texts.sketch import SketchShape, estimate
 from fedrank.texts.sketch.noise import SketchNoise, statistics_noise
 from fedrank_zoo.cs_f_ltr_icde_2021 import IcdeObfuscator

@@ -33,13 +33,14 @@ function warned(found) {
 
 // A word that no document holds, with the nearest word that one does, to search for instead.
 function unknown([typed, near]) {
-  const row = element("li", "", `No document holds “${typed}”. `);
+  const row = element("li", "", `No owner that answered has a document that you may read with “${typed}”. `);
   if (near) {
     const instead = element("button", "instead", `Search for “${near}”`);
     instead.type = "button";
     instead.addEventListener("click", () => {
       const query = document.getElementById("query");
-      query.value = query.value.replace(typed, near);
+      const escaped = typed.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+      query.value = query.value.replace(new RegExp(`(?<![\\p{L}\\p{N}:])${escaped}(?![\\p{L}\\p{N}])`, "gu"), near);
       document.getElementById("ask").requestSubmit();
     });
     row.append(instead);

@@ -86,13 +86,16 @@ class Engine(Protocol):
         """
         ...
 
-    def find_similar(self, word: str, readers: Collection[str] = (OPEN,)) -> list[str]:
-        """Words of documents that one of these may read, in the most documents first; an engine may know none.
+    def find_similar(self, word: str, readers: Collection[str] = (OPEN,)) -> list[str] | None:
+        """Words of documents that one of these may read, in the most of some hundreds of passages first.
 
         Args:
             word: A word that was cut: words are as near to it as a slip of the keyboard leaves them. With ``*`` at its
                 end words that begin with it.
             readers: As of :meth:`candidates`.
+
+        Returns:
+            None where the engine cannot say.
         """
         ...
 

@@ -164,9 +164,9 @@ class ForeignEngine(abc.ABC):
     def __len__(self) -> int:
         return self._count.get()
 
-    def find_similar(self, word: str, readers: Collection[str] = (OPEN,)) -> list[str]:
-        """No words: the engine is not asked for them."""
-        return []
+    def find_similar(self, word: str, readers: Collection[str] = (OPEN,)) -> list[str] | None:
+        """None: the engine is not asked for its words."""
+        return None
 
     def count_open(self) -> int:
         """Number of documents: none names readers."""

@@ -38,8 +38,9 @@ _HEAP = 128 << 20
 _SEARCHED = ("body_words", "title_words")
 #: What stands before a word of the body and of the title among the words of a whole document.
 _MARKS = ("b", "t")
-#: Letters from which two slips of the keyboard are looked for, and not one; passages whose words are compared.
-_LONG, _LOOKED_AT = 8, 100
+#: Letters from which two slips of the keyboard are looked for, and not one; passages whose words are compared, and
+#: times that they are looked for.
+_LONG, _LOOKED_AT, _LOOKS = 8, 100, 4
 #: Layout of the fields, which differs from that of other versions.
 _LAYOUT = "3"
 
@@ -208,15 +209,25 @@ class TantivyEngine:
             (should, self._query.fuzzy_term_query(self._schema, field, start, 0 if begins else slips, True, begins))
             for field in _SEARCHED
         ]
-        must = [self._query.boolean_query(terms), self._of(readers)]
-        wanted = self._query.boolean_query([(tantivy.Occur.Must, one) for one in must])
-        found = [self._candidate(searcher.doc(at)) for _, at in searcher.search(wanted, _LOOKED_AT, count=False).hits]
-        counts = Counter(one for it in found for one in {*it.words.title, *it.words.body})
-        near = {
-            one: 0 if begins else slips_between(start, one)
-            for one in counts
-            if (one.startswith(start) if begins else abs(len(one) - len(start)) <= slips)
-        }
+        must = [(tantivy.Occur.Must, one) for one in (self._query.boolean_query(terms), self._of(readers))]
+        counts, near = Counter[str](), dict[str, int]()
+        for _ in range(_LOOKS):  # passages that hold other words than those that were found
+            known = [
+                (tantivy.Occur.MustNot, self._query.term_query(self._schema, field, one, index_option="basic"))
+                for one in near
+                for field in _SEARCHED
+            ]
+            hits = searcher.search(self._query.boolean_query([*must, *known]), _LOOKED_AT, count=False).hits
+            found = [self._candidate(searcher.doc(at)).words for _, at in hits]
+            counts.update(one for words in found for one in {*words.title, *words.body})
+            before = len(near)
+            for one in counts.keys() - near.keys():
+                if begins and one.startswith(start):
+                    near[one] = 0
+                elif not begins and abs(len(one) - len(start)) <= slips:
+                    near[one] = slips_between(start, one)
+            if len(hits) < _LOOKED_AT or len(near) == before:
+                break
         return sorted((one for one in near if near[one] <= slips), key=lambda one: (near[one], -counts[one], one))
 
     def frequencies(self, words: Sequence[str]) -> list[tuple[int, int]]:

@@ -1,0 +1,97 @@
+"""Files of a run directory, read and checked: every failure names the file and says what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrank.core.errors import DataError, RunError
+from fedrank.core.frame import Frame, type_of
+from fedrank.core.trees import Json
+
+
+def existing(file: Path) -> Path:
+    """The file, if it is there.
+
+    Raises:
+        RunError: It is missing.
+    """
+    if not file.exists():
+        raise RunError(
+            f"{file}: missing. A run directory must have {file.name}; if the run was interrupted, 'fedrank run' on its "
+            "configuration resumes it."
+        )
+    return file
+
+
+def json_object(file: Path, *, needed: bool = True) -> dict[str, Json]:
+    """The JSON object in a file; an empty one if the file is missing and not needed.
+
+    Raises:
+        RunError: The file is missing, cut, or holds something else.
+    """
+    if not needed and not file.exists():
+        return {}
+    try:
+        value = json.loads(existing(file).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RunError(f"{file}: not valid JSON ({error}): cut or edited. Run again to restore it.") from error
+    if not isinstance(value, dict):
+        raise RunError(f"{file}: must hold a JSON object, got {type(value).__name__}. Run again to restore it.")
+    return value
+
+
+#: What a column of a run's table holds -> the types that it may have.
+_KINDS = {"integer": (int,), "number": (int, float), "text": (str,), "yes or no": (bool,)}
+
+
+def parquet(file: Path, columns: Mapping[str, str]) -> Frame:
+    """A table with these columns and no others; numbers are floats.
+
+    Args:
+        file: Which file.
+        columns: By name, what each holds: ``"integer"``, ``"number"``, ``"text"`` or ``"yes or no"``.
+
+    Raises:
+        RunError: The file is missing, cut, or of another schema.
+    """
+    try:
+        table = Frame.from_parquet(existing(file).read_bytes())
+    except (DataError, OSError) as error:
+        raise RunError(f"{file}: not readable as parquet ({error}). Run again to restore it.") from error
+    if missing := [name for name in columns if name not in table]:
+        raise RunError(
+            f"{file}: column {missing[0]!r} is missing, got {', '.join(table.columns)}. "
+            "The file is of another version of "
+            "fedrank: make the report with that version, or run again."
+        )
+    for name, kind in columns.items():
+        if (found := type_of(table[name])) not in _KINDS[kind]:
+            raise RunError(
+                f"{file}: column {name!r} must hold {kind} values, got {found.__name__}. Run again to restore it."
+            )
+    numbers = {name: table[name].astype(np.float64) for name, kind in columns.items() if kind == "number"}
+    return table.select(columns).with_columns(numbers)
+
+
+def convert_content(file: Path, what: str, make: Callable[[], Any]) -> Any:
+    """Convert a file's content by ``make``; an error of ``make`` becomes one that names the file.
+
+    Args:
+        file: Which file.
+        what: What it must hold, for the error.
+        make: Fails with a KeyError, TypeError, ValueError or AttributeError where the content has another shape.
+
+    Raises:
+        RunError: The content has another shape.
+    """
+    try:
+        return make()
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunError(
+            f"{file}: must hold {what}; this one does not ({type(error).__name__}: {error}). Run again to restore it."
+        ) from error

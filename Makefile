@@ -64,7 +64,7 @@ test-flower-wings: $(VENV)/.stamp-dev ## the same for silos with tables and for 
 	  tests/deploy/contract/test_flower_texts_runs.py
 
 test-platforms: $(VENV)/.stamp-dev ## run two platforms, their coordinator and their users as processes on this machine
-	@$(BIN)/python -m pytest -q -m "slow or minutes" tests/deploy/contract/test_platform_processes.py tests/deploy/law/test_platform_coordinator.py
+	@$(BIN)/python -m pytest -q -m "slow or minutes" tests/deploy/contract/test_platform_processes.py tests/deploy/law/test_platform_sessions.py
 
 test-torch: $(VENV)/.stamp-dev $(TORCH)/.stamp ## run the tests that need PyTorch, which is large and goes into a folder of its own (minutes)
 	@PYTHONPATH=$(TORCH) $(BIN)/python -m pytest -q -k pytorch tests/ranking/law/test_own_rankers.py \

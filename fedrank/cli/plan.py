@@ -1,6 +1,6 @@
 """``fedrank privacy plan``: what devices can learn under a promise for a user's whole life, and in how long.
 
-The page of a plan: how good a ranker the devices make, how long it takes, and what more of them would give.
+Its page shows how good a ranker the devices make, how long it takes, and what more of them would give.
 """
 
 from __future__ import annotations

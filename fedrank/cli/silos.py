@@ -1,6 +1,6 @@
 """``fedrank silos``: what a silo's statistician asks: coefficients of all rows, and whose models are worth having.
 
-Flags that say what the columns of a table of silos mean, and the table that they name.
+:class:`LabelledColumns` are the flags that say what the columns of a table of silos mean.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Offline metrics: the quality of a ranking, computed from relevance labels.
+"""Offline metrics: the quality of a ranking, computed from relevance labels; and that of a classifier.
 
-All have one signature, ``fn(scores, labels, where, *, k=None, ties="fixed", key=None) -> values``:
+The classifiers of silos are measured by :func:`host_auc` and :func:`host_log_loss`. All others have one signature,
+``fn(scores, labels, where, *, k=None, ties="fixed", key=None) -> values``:
 
 - ``scores``: float32 [..., d]; higher is better.
 - ``labels``: int32 [..., d], 0 = not relevant, at most 30.

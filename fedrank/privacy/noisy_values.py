@@ -1,4 +1,4 @@
-"""Noise on the Q-values that a platform lets others see.
+"""Noise on the Q-values that a platform lets others see; and on the sums of rewards of a device (:class:`NoisyValues`).
 
 A vector holds N values, one for each candidate. Each value is cut to [centre − clip, centre + clip], rounded to a grid
 that cuts this range into 2·steps, and gets separate discrete Laplace or discrete Gaussian noise, exact on that grid.

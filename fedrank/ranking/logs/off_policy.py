@@ -6,9 +6,9 @@ worth of a relevant result at position k, θ position bias, c clicks, logged pos
     ips     Σ λ_k' c / θ_k  a session (Joachims et al., WSDM 2017); unbiased where θ is right
     snips   Σ λ_k' c / θ_k  over  Σ c / θ_k: the mean worth of a relevant result's place, whatever the scale of θ
             (Swaminathan & Joachims, NeurIPS 2015)
-dr      Σ λ_k' q̂ + λ̄ (c − θ_k q̂) / ρ  a session, with a model q̂ of attraction, and ρ and λ̄ the means of θ_k and
-λ_k'
-            over the sessions that show the pair (Oosterhuis, TOIS 2023); unbiased where θ is right, however bad q̂ is
+    dr      Σ λ_k' q̂ + λ̄ (c − θ_k q̂) / ρ  a session, with a model q̂ of attraction, and ρ and λ̄ the means of θ_k
+            and λ_k' over the sessions that show the pair (Oosterhuis, TOIS 2023); unbiased where θ is right, however
+            bad q̂ is
     dm      Σ λ_k' q̂  a session: as good as the model; no interval
 
 λ is 1 / log₂(k + 1) up to 10, so that ``ips``, ``dr`` and ``dm`` estimate DCG@10 with attraction as the gain; or θ, so

@@ -218,6 +218,10 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+#: Fewest devices that a plan is made for.
+_LEAST_PLANNED = 500
+
+
 def _advice(run: Run, devices: int | None, learnt: bool) -> tuple[str, str]:
     """Own queries after generated ones; a plan where no user is promised anything; after a gain a hub."""
     protocol, data = run.setting("protocol"), shlex.quote(str(run.setting("data")))
@@ -226,7 +230,8 @@ def _advice(run: Run, devices: int | None, learnt: bool) -> tuple[str, str]:
     if protocol in _CENTRAL:
         return "learn without collecting the clicks:", f"fedrank run foltr-es --data {data}"
     if run.privacy is None or run.privacy.epsilon(Unit.USER) > sections.MEANINGFUL:
-        command = f"fedrank privacy plan --data {data} --devices {devices or 20000}"
+        enough = devices if devices is not None and devices >= _LEAST_PLANNED else 20_000
+        command = f"fedrank privacy plan --data {data} --devices {enough}"
         return "see what is learnt at ε = 1 of a user’s whole life:", command
     if protocol != "foltr-es" or run.model is None or not learnt:
         return "", ""

@@ -18,7 +18,6 @@ from cyclopts import App, Parameter
 from fedrank.cli.report import print_findings
 from fedrank.cli.silos import LabelledColumns, Public, table_of
 from fedrank.cli.terminal import AsJson, Quiet, headline, print_json, say, table
-from fedrank.cli.terminal import say as print_parts
 from fedrank.core import registry
 from fedrank.core.errors import ConfigError, FedrankWarning, MissingExtraError, RunError
 from fedrank.core.privacy_report import DELTA
@@ -211,7 +210,7 @@ def _print(found: Sequence[Audited], sentence: Sentence) -> None:
         shown.add_row(one.mechanism, one.unit + at, f"{one.promised:.3g}", f"{most}{one.shown:.3f}", verdict)
     numbers = [one.trials for one in found]
     trials = f"{min(numbers):,}" if min(numbers) == max(numbers) else f"{min(numbers):,} to {max(numbers):,}"
-    print_parts(
+    say(
         headline(sentence),
         shown,
         "The worlds that are told apart:",

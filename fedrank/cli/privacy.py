@@ -12,7 +12,6 @@ from typing import Any
 from cyclopts import App
 
 from fedrank.cli.terminal import AsJson, print_json, say, table
-from fedrank.cli.terminal import table as made
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import DELTA, Unit
 
@@ -97,7 +96,7 @@ def mechanisms(
 
     numbers = ("at 0", "mean", "worst", "clipped")
     title = "variance of the difference of two rankers, in [−1, 1]"
-    shown = made("ε", "mechanism", *numbers, numbers=numbers, title=title)
+    shown = table("ε", "mechanism", *numbers, numbers=numbers, title=title)
     for one, found in rows.items():
         for i, row in enumerate(found):
             variances = (row.at_zero, row.mean, row.worst, row.clipped)
@@ -151,7 +150,7 @@ def overview(*protocols: str, audit: bool = False, trials: int | None = None, as
 def _print_overview(rows: list[dict[str, Any]], audit: bool) -> None:
     """The rows in which something is promised as a table; names of the other protocols by what crosses in them."""
     with_modes = {row["protocol"] for row in rows if row["epsilon"] is not None or row["mode"] != "defaults"}
-    shown = made(
+    shown = table(
         "protocol", "mode", "ε", "of a", "trusted", *(["an attack shows"] if audit else []),
         numbers=("ε",), whole=("protocol",), title="what is promised over a whole run",
     )  # fmt: skip

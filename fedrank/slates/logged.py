@@ -133,7 +133,7 @@ class Log:
             _all_good(self.name, CASCADE, self.cascade, good, should)
 
     def __len__(self) -> int:
-        """Number of slates."""
+        """Number of slates: units of the estimates; rows without a ``slate_id`` are one each."""
         return int(self.slates[-1]) + 1
 
     def part(self, low: int, high: int) -> Log:

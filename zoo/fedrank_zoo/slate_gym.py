@@ -289,7 +289,7 @@ class PlanningAgent:
         return total
 
     def _coordinate(self) -> None:
-        """Do what is due."""
+        """Let sums, model and verdicts cross, as far as enough users have left; ends where stays are still to come."""
         stop = threading.Event()
         peers = [_Beside(platform, stop) for platform in self.platforms]
         with PlanningCoordinator(self._terms, peers, self._store, stop=stop) as coordinator:

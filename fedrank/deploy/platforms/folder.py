@@ -105,7 +105,7 @@ class Terms:
 
     @property
     def platforms(self) -> int:
-        """Number of platforms, K."""
+        """Number of platforms that share users, K, at least 1."""
         return self.protocol.world.platforms
 
     @property

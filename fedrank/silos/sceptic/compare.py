@@ -91,7 +91,7 @@ class Calibration(NamedTuple):
     thresholds: tuple[Threshold, ...]
 
     def as_json(self) -> dict[str, Json]:
-        """As it stands in a file."""
+        """Plain values for ``--json`` and the file of results, by name; AUCs in [0, 1]."""
         ends = {name: getattr(self, name) for name in ("intercept", "slope")}
         return {
             "brier": self.brier,
@@ -171,7 +171,7 @@ class Sets(NamedTuple):
     single: float
 
     def as_json(self) -> dict[str, Json]:
-        """As it stands in a file."""
+        """Plain values for ``--json`` and the file of results, by name; AUCs in [0, 1]."""
         return {
             "level": self.level,
             "coverage": self.coverage,
@@ -266,7 +266,7 @@ class Row:
         return WAYS.get(self.way, _NESTED)
 
     def as_json(self) -> dict[str, Json]:
-        """As it stands in a file."""
+        """Plain values for ``--json`` and the file of results, by name; AUCs in [0, 1]."""
         return {
             "way": self.way,
             "title": self.about.title,
@@ -399,7 +399,7 @@ class Answer:
         return out
 
     def as_json(self) -> dict[str, Json]:
-        """As it stands in a file."""
+        """Plain values for ``--json`` and the file of results, by name; AUCs in [0, 1]."""
         names = self.names
         return {
             "target": self.name,

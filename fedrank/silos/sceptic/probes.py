@@ -284,7 +284,7 @@ class Verdict(NamedTuple):
         return f"no evidence, and a harm of more than {self.visible:.3f} AUC would have been seen"
 
     def as_json(self) -> dict[str, Json]:
-        """As it stands in a file."""
+        """Plain values for ``--json`` and the file of results, by name."""
         low, high = self.gain.interval()
         numbers = {"gain": self.gain.value, "low": low, "high": high, "p": self.p, "visible_harm": self.visible}
         return {"verdict": self.word, "text": self.text} | {

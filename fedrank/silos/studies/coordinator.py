@@ -298,7 +298,7 @@ class StudyFolder:
 
     @property
     def round_file(self) -> Path:
-        """File of the open round."""
+        """Path of the open round's JSON file, which is sent to all silos."""
         return self._place(self.coordinator.number + 1) / "round.json"
 
     def receive(self, answer: Answer) -> None:

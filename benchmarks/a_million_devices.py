@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--ranker", default="mlp", choices=["linear", "mlp"])
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
-    arguments.seeds = 1
+    arguments.seeds, arguments.documents = 1, 0
     _pin(arguments.threads)
     print("  ".join(f"{key} {value}" for key, value in _machine(arguments.threads).items()))
     round_ = _Simulated(arguments, arguments.ranker, "on", 1)

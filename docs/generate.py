@@ -255,6 +255,7 @@ def devices() -> dict[str, Any]:
     from fedrank.ranking.foltr_pdgd import FoltrPDGD
     from fedrank.ranking.mechanisms import Bounds
     from fedrank.ranking.mechanisms.noisy_sums import LaplaceSums
+    from fedrank.ranking.mechanisms.randomised_response import RandomisedResponse
     from fedrank.ranking.mechanisms.secure_sum import LaplaceShares
     from fedrank.ranking.rankers.linear import Linear
     from fedrank_zoo.foltr_cma import FoltrCMA
@@ -262,7 +263,7 @@ def devices() -> dict[str, Any]:
     from fedrank_zoo.rankguard import RankGuard
 
     common = {"ranker": Linear(46), "user": cascade("navigational"), "bounds": Bounds(clients=1000)}
-    paper = FoltrES(**common)
+    paper = FoltrES(privacy=RandomisedResponse(), **common)
     weights = FoltrPDGD(**common)
     summed = dataclasses.replace(weights, privacy=LaplaceShares(epsilon=4.5, clip=5.0))
     return {

@@ -2,8 +2,8 @@
 A ranker from clicks
 ====================
 
-Two hundred simulated devices rank, their users click, and each device sends nine bytes a round. The server's ranker
-gets better. Queries and clicks are made up by a program.
+Two hundred simulated devices rank in each of forty rounds, new ones every time; their users click, and each sends six
+bytes, once. The server's ranker gets better. Queries and clicks are made up by a program.
 """
 
 import fedrank
@@ -17,7 +17,7 @@ test = result.final.where(split="test")
 print(test.select(["measure", "learnt", "learnt ±", "MSE (labels)"]))
 
 # %%
-# What left a device, and what is promised about it: the ε of one interaction, and of a user over the whole run.
+# What left a device, and what is promised about it: an ε of all that a user does.
 
 sent = {(entry.sender, entry.message): entry.bytes_each for entry in result.ledger}
 print(sent)

@@ -13,13 +13,14 @@ from fedrank.cli.main import call
 from fedrank.report.figures import comparison_figure
 
 # %%
-# One run sends rewards as they are, the other one in two of them at random.
+# One run sends rewards as they are, the other one privatises them with ε = 1 of all that a user does.
 
 folder = Path(tempfile.mkdtemp())
 runs = {}
-for name, p in (("open", 1.0), ("private", 0.5)):
+size = {"clients": 200, "rounds": 30, "interactions": 64, "server": {"learning_rate": 0.01}}
+for name, privacy in (("open", {"p": 1.0}), ("private", {"epsilon_user": 1.0})):
     runs[name] = fedrank.run(
-        "foltr-es", clients=200, rounds=30, seeds=3, privacy__p=p, evaluation__every=10, folder=folder / name
+        "foltr-es", privacy=privacy, seeds=3, evaluation__every=10, folder=folder / name, **size
     )
 
 # %%

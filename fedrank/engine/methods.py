@@ -25,7 +25,7 @@ class PrivacyMode:
 
     Attributes:
         name: A few words, such as ``"secure sum"``.
-        settings: What differs from the defaults, in sections, as in a file.
+        settings: What differs from the defaults, in sections, as in a file; none: the defaults by another name.
         known: What is known of it: what it costs in quality, as measured, and where, or that it is broken; empty:
             nothing was measured.
     """

@@ -14,7 +14,7 @@ from fedrank.core.trees import Json
 from fedrank.engine.methods import PrivacyMode, method, method_names, task_of
 from fedrank.engine.settings import from_dict
 
-#: The mode of every protocol.
+#: The mode of every protocol, unless one of its own has no settings.
 DEFAULTS = PrivacyMode("defaults", {})
 #: Units from the one that says most about a person to the one that says least.
 _ORDER = (
@@ -75,7 +75,8 @@ def all_promised(protocols: Sequence[str] = ()) -> Iterator[Promised]:
         UnknownNameError: There is no such protocol.
     """
     for name in [method(name).name for name in protocols] or method_names():
-        for mode in (DEFAULTS, *method(name).modes):
+        modes = method(name).modes
+        for mode in modes if any(not one.settings for one in modes) else (DEFAULTS, *modes):
             try:
                 found = rounds_and_promise(name, mode.settings)
             except MissingExtraError as error:

@@ -16,6 +16,10 @@ Settings that change together are *cases*, each with a name; every case is run w
     protocol = "pdgd"
     learning_rate = 0.1
 
+A value may bring settings along, as a table in which it has its own setting's name::
+
+    protocol = [{ protocol = "foltr-es", "privacy.p" = 0.9 }, "pdgd"]
+
 A list ``["all"]`` stands for all values that the data on this machine allows, such as its folds.
 """
 
@@ -71,7 +75,7 @@ def variations(config: RunConfig, vary: dict[str, list[Any]], cases: Sequence[di
     if not vary and not cases:
         raise ConfigError("a sweep needs at least one setting to vary, such as --vary privacy.p=0.25,0.5,1.")
     for key, values in vary.items():
-        if not values or len(set(map(str, values))) != len(values):
+        if not values or len({str(_value_of(key, value)) for value in values}) != len(values):
             raise ConfigError(f"vary {key!r} needs one or more values, no two the same; got {values!r}.")
     names = [case.get("name") for case in cases]
     if None in names or len(set(names)) < len(names):
@@ -84,7 +88,8 @@ def variations(config: RunConfig, vary: dict[str, list[Any]], cases: Sequence[di
         for where in _combinations(common, vary):
             changed = common
             for key, value in where.items():
-                changed = with_setting(changed, key, value)
+                changed = _with_value(changed, key, value)
+            where = {key: _value_of(key, value) for key, value in where.items()}
             if cases:
                 where = {"case": case["name"], **where}
             out.append(Variation(",".join(f"{key}={_short(value)}" for key, value in where.items()), changed, where))
@@ -104,13 +109,27 @@ def _combinations(config: RunConfig, vary: dict[str, list[Any]]) -> list[dict[st
         known = dict(zip(given, combination, strict=True))
         changed = config
         for key, value in known.items():
-            changed = with_setting(changed, key, value)
+            changed = _with_value(changed, key, value)
         every = {key: _values_here(changed, key) for key in vary if key not in given}
         lists = {key: every.get(key, vary[key]) for key in vary}
         for more in itertools.product(*every.values()):
             values = known | dict(zip(every, more, strict=True))
             found.append(([lists[key].index(values[key]) for key in vary], {key: values[key] for key in vary}))
     return [where for _, where in sorted(found, key=lambda one: one[0])]
+
+
+def _with_value(config: RunConfig, key: str, value: Json) -> RunConfig:
+    """The configuration with one varied setting changed, and with those that its value brings along."""
+    config = with_setting(config, key, _value_of(key, value))
+    if isinstance(value, dict) and key in value:
+        for name, more in flat({name: more for name, more in value.items() if name != key}):
+            config = with_setting(config, name, more)
+    return config
+
+
+def _value_of(key: str, value: Json) -> Json:
+    """The value of the varied setting itself."""
+    return value[key] if isinstance(value, dict) and key in value else value
 
 
 def _values_here(config: RunConfig, key: str) -> list[Any]:

@@ -21,6 +21,12 @@ from fedrank.engine.config import RunConfig
 #: Rounds: 2 million interactions of 2,000 devices with 4 each, as in the experiments of FOLtR-ES.
 ROUNDS = 250
 
+#: B, interactions of a device in a round, as in the experiments of FOLtR-ES.
+INTERACTIONS = 4
+
+#: Devices in all where an ε is of a user's life and neither rounds nor devices of a round were given.
+POPULATION = 200_000
+
 
 @dataclass(frozen=True)
 class OwnProtocol:
@@ -31,7 +37,7 @@ class OwnProtocol:
     """
 
     protocol: Protocol = bound()
-    interactions: int = setting(4, "B, interactions of a device in a round.", low=1, high=10**6)
+    interactions: int = setting(INTERACTIONS, "B, interactions of a device in a round.", low=1, high=10**6)
 
     @property
     def name(self) -> str:
@@ -183,7 +189,7 @@ class RankingRun(RunConfig):
     @property
     def interactions(self) -> int:
         """Interactions of a device in a round."""
-        return self.method.interactions
+        return self.method.interactions or INTERACTIONS
 
     @property
     def bounds(self) -> Bounds:
@@ -214,7 +220,7 @@ class Devices:
 
     users: tuple[str, ...] = setting((), "Click models dealt out to the devices; empty: 'clicks' everywhere.")
     amounts: Literal["equal", "skewed"] = setting(
-        "equal", "Interactions of a device in a round: equal, or from few to 'interactions'."
+        "equal", "Interactions of a device: equal, or from few to 'interactions'."
     )
     dropout: float = setting(0.0, "Probability that a device is not heard in a round.")
     late: float = setting(0.0, "Probability that a reply is to the question of 'delay' rounds ago: a straggler.")
@@ -260,8 +266,8 @@ class DeviceRun(RankingRun):
     )
     population: int | None = setting(
         None,
-        "Devices in all; each round is with 'clients' of them. Without it the same 'clients' devices take part in "
-        "every round.",
+        "Devices in all, 'clients' of them in a round. Without it new ones in every round for an ε of a user's life "
+        "(200,000 if neither rounds nor clients are given), else the same in all.",
         low=1,
         high=10**12,
     )
@@ -295,32 +301,49 @@ class DeviceRun(RankingRun):
 
     @override
     def derive_settings(self) -> Any:
-        """The same with participations filled in; and with rounds, clients, interactions and step size.
+        """The same with population, participations, rounds, clients, interactions and step size filled in.
 
-        Those are chosen together where a population has a promise for a user's life and none of the first three was
-        changed.
+        Where an ε is of a user's life, the devices are new ones in every round unless a population was given. What was
+        not given of rounds, clients and interactions is chosen for the ε: all three together, or the interactions.
 
         Raises:
             ConfigError: See :meth:`RunConfig.resolved`; or more messages than the population may send.
         """
         config = super().derive_settings()
-        if self.population is not None and not getattr(self.method, "populations", False):
+        populations = getattr(self.method, "populations", False)
+        if self.population is not None and not populations:
             raise ConfigError(f"population means nothing to {self.protocol}: its devices take part in every round.")
-        participations = self.participations or (None if self.population is None else 1)
-        config, unchanged = dataclasses.replace(config, participations=participations), self.unchanged()
-        if all(getattr(config, one) == getattr(unchanged, one) for one in ("rounds", "clients", "interactions")):
+        unchanged, population = self.unchanged(), self.population
+        given = any(getattr(self, one) != getattr(unchanged, one) for one in ("rounds", "clients"))
+        new_ones = population is None and populations and self._of_a_user and self.share == "uniform"
+        if new_ones:
+            population = self.rounds * self.clients
+        participations = self.participations or (None if population is None else 1)
+        config = dataclasses.replace(config, population=population, participations=participations)
+        if not self.method.interactions and self.budget is None:
+            if new_ones and not given:
+                population = POPULATION
             choose = getattr(config.method, "choose_schedule", None)
-            if choose is not None and (chosen := choose(config.bounds)) is not None:
+            bounds = dataclasses.replace(config.bounds, population=population)
+            if choose is not None and (chosen := choose(bounds, not given)) is not None:
                 rounds, clients, method = chosen
-                config = dataclasses.replace(config, rounds=rounds, clients=clients, method=method)
+                config = dataclasses.replace(
+                    config, rounds=rounds, clients=clients, method=method, population=population
+                )
+        if not config.method.interactions:
+            method = dataclasses.replace(config.method, interactions=INTERACTIONS)
+            config = dataclasses.replace(config, method=method)
         config._check_population(participations)
         return config
 
     @property
+    def _of_a_user(self) -> bool:
+        return getattr(getattr(self.method, "privacy", None), "of_a_user", False)
+
+    @property
     def bound_to_rounds(self) -> bool:
         """True if the ε of a user is divided among all rounds of the run."""
-        privacy = getattr(self.method, "privacy", None)
-        return getattr(privacy, "of_a_user", False) and self.participations is None
+        return self._of_a_user and self.participations is None
 
     def _check_population(self, participations: int | None) -> None:
         if self.population is None or participations is None:

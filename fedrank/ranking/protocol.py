@@ -18,7 +18,7 @@ from fedrank.core.registry import Registry
 from fedrank.engine.methods import PrivacyMode as PrivacyMode
 from fedrank.metrics.online import OnlineMetric, max_rr
 from fedrank.ranking.clicks.cascade import CascadeUser
-from fedrank.ranking.config import DeviceRun
+from fedrank.ranking.config import INTERACTIONS, DeviceRun
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.mechanisms import Bounds
@@ -78,7 +78,7 @@ class RankingProtocol(Protocol):
     bounds: Bounds = bound(Bounds())
     kernels: bool = bound(True)
     start: tuple[float, ...] = bound(())
-    interactions: int = setting(4, "B, interactions of a device in a round.", low=1, high=10**6)
+    interactions: int = setting(INTERACTIONS, "B, interactions of a device in a round.", low=1, high=10**6)
 
     task = "ranking"
     run_settings: ClassVar[type] = DeviceRun
@@ -86,7 +86,7 @@ class RankingProtocol(Protocol):
     populations: ClassVar[bool] = False
 
     def __post_init__(self):
-        if self.interactions < 1:
+        if self.user is not None and self.interactions < 1:
             raise ConfigError(f"interactions must be at least 1, got {self.interactions}.")
         if self.user is not None and self.user.depth != self.metric.depth:
             raise ConfigError(f"{self.metric.name} looks at {self.metric.depth} ranks, the user at {self.user.depth}.")
@@ -112,16 +112,17 @@ class RankingProtocol(Protocol):
             start=parts.start,
         )
 
-    def choose_schedule(self, bounds: Bounds) -> tuple[int, int, Any] | None:
+    def choose_schedule(self, bounds: Bounds, all_of_it: bool) -> tuple[int, int, Any] | None:
         """Rounds, devices of a round, and the method with its interactions and step size, chosen for a promise.
 
         Args:
-            bounds: Facts of a run in which none of them was given.
+            bounds: Facts of a run in which no number of interactions was given.
+            all_of_it: Rounds and devices of a round were not given either; False: those of ``bounds`` stay.
 
         Returns:
             None: nothing is to be chosen.
         """
-        del bounds
+        del bounds, all_of_it
         return None
 
     def start_weights(self) -> Float32[np.ndarray, " parameters"]:

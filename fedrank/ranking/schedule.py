@@ -94,13 +94,30 @@ def choose_schedule(messages: int, epsilon: float, most: float = math.inf) -> Sc
     >>> choose_schedule(200_000, 1.0)
     Schedule(rounds=50, interactions=64, clients=4000)
     """
-    wanted = ENOUGH * second_moment(epsilon) * math.pi / 2 / messages
+    wanted = _wanted(messages, epsilon)
     rounds = 2 * ROUNDS if wanted <= FEW_SEARCHES else ROUNDS
     while rounds > LEAST_ROUNDS and most < rounds * FEW_SEARCHES:
         rounds //= 2
     rounds = max(1, int(min(rounds, messages // LEAST_CLIENTS, most / LEAST_SEARCHES)))
-    searches = max(LEAST_SEARCHES, min(wanted, MOST_SEARCHES, most / rounds))
-    return Schedule(rounds, even(searches), messages // rounds)
+    return Schedule(rounds, choose_interactions(messages, epsilon, most / rounds), messages // rounds)
+
+
+def choose_interactions(messages: int, epsilon: float, most: float = math.inf) -> int:
+    """Searches behind a message, for a number of messages.
+
+    Args:
+        messages: Messages of all devices in all rounds.
+        epsilon: ε of one of them.
+        most: Searches that a device's user makes in a round.
+
+    >>> choose_interactions(20_000, 1.0)
+    128
+    """
+    return even(max(LEAST_SEARCHES, min(_wanted(messages, epsilon), MOST_SEARCHES, most)))
+
+
+def _wanted(messages: int, epsilon: float) -> float:
+    return ENOUGH * second_moment(epsilon) * math.pi / 2 / messages
 
 
 def even(searches: float) -> int:

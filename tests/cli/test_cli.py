@@ -201,7 +201,7 @@ def test_mistakes_are_told_in_a_line_with_what_to_do(capsys, tmp_path, monkeypat
         (["run", "--clicks", "navigationl"], 1, "navigational"),
         (["run", "--ranker", "linar"], 1, "linear"),
         (["run", "--data", "mq208"], 1, "mq2008"),
-        (["run", "--interactions", "3"], 1, "even"),
+        (["run", "--interactions", "3", "--privacy.p", "0.9"], 1, "even"),
         (["run", "--privacy.p", "1.5"], 1, "p must be"),
         (["run", "absent.toml"], 1, "absent.toml"),
         (["resume", "absent"], 1, "holds no run"),

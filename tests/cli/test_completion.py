@@ -22,7 +22,7 @@ def commands():
 def test_a_script_knows_every_command_and_a_runs_flags(shell, capsys):
     text = script(shell, capsys)
     assert {name for name in commands() if name not in text} == set()
-    assert "fraction" in text and "privacy.p" in text
+    assert "fraction" in text and "privacy.epsilon-user" in text
 
 
 @pytest.mark.parametrize("shell", [shell for shell in ("bash", "zsh", "fish") if shutil.which(shell)])

@@ -15,17 +15,17 @@ def rows(capsys, *arguments):
 
 def test_the_modes_of_foltr_es_promise_what_their_settings_say(capsys):
     found = rows(capsys, "foltr-es", "pdgd")
-    life = found["foltr-es", "a user's life"]
+    life = found["foltr-es", "defaults: a user's life"]
     assert (life["epsilon"], life["delta"], life["unit"], life["trust"]) == (1.0, 0.0, "user", "nobody")
     hidden = found["foltr-es", "a user's life, anonymous channel"]
     assert 0.99 < hidden["epsilon"] <= 1.0 and hidden["delta"] == 1e-6 and "anonymous channel" in hidden["trust"]
     # 250 rounds of 4 interactions of ε = ln(0.9 · 10 / 0.1) each, composed: less than their sum.
-    assert 0.9 < found["foltr-es", "defaults"]["epsilon"] / (1000 * math.log(90)) < 1
+    assert 0.9 < found["foltr-es", "the paper's, an interaction"]["epsilon"] / (1000 * math.log(90)) < 1
     assert found["pdgd", "defaults"]["epsilon"] is None and found["pdgd", "defaults"]["trust"].startswith("everybody")
 
 
 def test_an_attack_stands_beside_what_is_promised(capsys):
-    found = rows(capsys, "foltr-es", "--audit", "--trials", "2000")["foltr-es", "a user's life"]["audited"]
+    found = rows(capsys, "foltr-es", "--audit", "--trials", "2000")["foltr-es", "defaults: a user's life"]["audited"]
     assert found["promised"] == 1.0 and 0.3 < found["shown"] <= 1.0 and found["trials"] == 2000
 
 

@@ -34,7 +34,7 @@ from typing_extensions import override
 from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.errors import ConfigError
-from fedrank.core.fields import bound, setting
+from fedrank.core.fields import bound, part, setting
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Array as Field
 from fedrank.core.messages import f4, field, message, u4
@@ -43,6 +43,8 @@ from fedrank.core.protocol import Party
 from fedrank.core.rng import perturbation_jax
 from fedrank.ranking.foltr_es import FoltrES, TryPerturbation
 from fedrank.ranking.foltr_es.presentations import AntitheticHalves, Presentation
+from fedrank.ranking.mechanisms import RewardMechanism
+from fedrank.ranking.mechanisms.randomised_response import RandomisedResponse
 from fedrank.ranking.sessions.devices import draw_queries, run_sessions
 
 #: Perturbations that the server holds at once.
@@ -185,6 +187,9 @@ class AdaptiveES(FoltrES, abc.ABC):
 
     sigma: float = setting(0.01, "Standard deviation of the perturbation at the start.")
     presentation: Presentation = bound(ShapedHalves())
+    privacy: RewardMechanism = part(
+        RandomisedResponse, "What a device does to its rewards before it sends them.", "fedrank.mechanisms", ["reward"]
+    )
     server: Any = bound()
     aggregate: str = bound("mean")
     byzantine: int | None = bound()

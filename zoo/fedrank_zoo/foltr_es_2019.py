@@ -38,6 +38,8 @@ from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.foltr_es import FoltrES
 from fedrank.ranking.foltr_es.presentations import AntitheticHalves, OneSided, Presentation
+from fedrank.ranking.mechanisms import RewardMechanism
+from fedrank.ranking.mechanisms.randomised_response import RandomisedResponse
 from fedrank.ranking.protocol import Parts
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.devices import PerDevice
@@ -293,6 +295,9 @@ class FoltrES2019(FoltrES):
 
     presentation: Presentation = part(
         PublishedHalves, "Lists that a device shows.", "fedrank.presentations", ["published"]
+    )
+    privacy: RewardMechanism = part(
+        RandomisedResponse, "What a device does to its rewards before it sends them.", "fedrank.mechanisms", ["reward"]
     )
     ties: Any = bound("fixed")
 

@@ -57,14 +57,14 @@ from fedrank.metrics.online import OnlineMetric, discretise
 from fedrank.privacy.noise.parties import PartyNoise
 from fedrank.privacy.piecewise import WORDS
 from fedrank.privacy.randomised_response import os_words
+from fedrank.ranking.config import INTERACTIONS
 from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.foltr_es.presentations import AntitheticHalves, Automatic, Interleaved, Presentation
 from fedrank.ranking.mechanisms import RewardMechanism
 from fedrank.ranking.mechanisms.piecewise import PiecewiseNumber
-from fedrank.ranking.mechanisms.randomised_response import RandomisedResponse
 from fedrank.ranking.on_device import ClicksToReply, NoisyReply, PlainReply, PrivateReply, Reply, Request
 from fedrank.ranking.protocol import Parts, PrivacyMode, RankingProtocol
-from fedrank.ranking.schedule import ROUNDS, choose_schedule
+from fedrank.ranking.schedule import ROUNDS, Schedule, choose_interactions, choose_schedule
 from fedrank.ranking.sessions.devices import (
     Device,
     PerDevice,
@@ -124,6 +124,12 @@ class FoltrES(RankingProtocol):
         rule: A rule of the caller's own in place of ``aggregate``.
     """
 
+    interactions: int = setting(
+        0,
+        "B, interactions of a device in a round; 0: 4, or as many as an ε of a user's life needs.",
+        low=0,
+        high=10**6,
+    )
     sigma: float = setting(0.01, "σ, standard deviation of the perturbation.")
     presentation: Presentation = part(
         Automatic,
@@ -132,7 +138,10 @@ class FoltrES(RankingProtocol):
         ["presentation"],
     )
     privacy: RewardMechanism = part(
-        RandomisedResponse, "What a device does to its rewards before it sends them.", "fedrank.mechanisms", ["reward"]
+        PiecewiseNumber,
+        "What a device does to its rewards before it sends them; the paper's is --privacy.p.",
+        "fedrank.mechanisms",
+        ["reward"],
     )
     server: ServerStep = part(Adam, "How the server steps along the gradient.", "fedrank.server_steps", ["gradient"])
     aggregate: str = setting(
@@ -147,7 +156,7 @@ class FoltrES(RankingProtocol):
     ties: Literal["fixed", "random"] = setting("fixed", "Equal scores in the order of the data, or shuffled each time.")
     reward_values: int | None = setting(
         None,
-        "Number of evenly spaced values that the reward is rounded to: fewer mean a smaller ε at the same p.",
+        "Evenly spaced values that the reward is rounded to: fewer mean a smaller ε at the same p.",
         low=2,
         high=65_537,
     )
@@ -163,8 +172,8 @@ class FoltrES(RankingProtocol):
     populations = True
     modes = (
         PrivacyMode(
-            "a user's life",
-            {"population": 200_000, "privacy": {"epsilon_user": 1.0}},
+            "defaults: a user's life",
+            {},
             "expected MaxRR within 1 % of the same without noise, in 1,067 days at 3 searches a day (MQ2008)",
         ),
         PrivacyMode(
@@ -172,10 +181,13 @@ class FoltrES(RankingProtocol):
             {"population": 100_000, "privacy": {"epsilon_user": 1.0, "channel": "anonymous"}},
             "no loss found against the same without noise, in 467 days at 3 searches a day (MQ2008)",
         ),
+        PrivacyMode("the paper's, an interaction", {"privacy": {"p": 0.9}}),
         PrivacyMode("noise on the sums of rewards", {"privacy": {"name": "laplace", "epsilon_interaction": 1.0}}),
     )
 
     def __post_init__(self):
+        if self.user is not None and not self.interactions:
+            object.__setattr__(self, "interactions", INTERACTIONS)  # frozen: derived once, here
         super().__post_init__()
         check_ties(self.ties)
         if not 1e-30 < self.sigma < 1e30:
@@ -220,15 +232,18 @@ class FoltrES(RankingProtocol):
         return Interleaved() if self.privacy.one_number else AntitheticHalves()
 
     @override
-    def choose_schedule(self, bounds):
+    def choose_schedule(self, bounds, all_of_it):
         if not isinstance(self.privacy, PiecewiseNumber) or bounds.population is None:
             return None
-        messages = bounds.population * bounds.times
-        private = dataclasses.replace(self.privacy, bounds=dataclasses.replace(bounds, clients=messages // ROUNDS))
-        chosen = choose_schedule(messages, private.epsilon_message)
-        server = self.server
-        if server == Adam():
-            server = Adam(chosen.learning_rate)
+        messages = bounds.population * bounds.times if all_of_it else bounds.rounds * bounds.clients
+        clients = messages // ROUNDS if all_of_it else bounds.clients
+        private = dataclasses.replace(self.privacy, bounds=dataclasses.replace(bounds, clients=clients))
+        epsilon = private.epsilon_message
+        if all_of_it:
+            chosen = choose_schedule(messages, epsilon)
+        else:
+            chosen = Schedule(bounds.rounds, choose_interactions(messages, epsilon), clients)
+        server = Adam(chosen.learning_rate) if self.server == Adam() else self.server
         made = dataclasses.replace(self, interactions=chosen.interactions, server=server)
         return chosen.rounds, chosen.clients, made
 

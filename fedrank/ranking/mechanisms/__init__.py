@@ -58,7 +58,7 @@ class Mechanism(abc.ABC):
     simulated: ClassVar[str] = ""
     citation: ClassVar[str] = ""
 
-    delta: float = setting(DELTA, "δ of the tighter bound for a user over the whole run, and of Gaussian noise.")
+    delta: float = setting(DELTA, "δ of the tighter bound for a user, and of Gaussian noise.")
     bounds: Bounds | None = bound()
 
     def __post_init__(self):
@@ -189,7 +189,10 @@ class RewardMechanism(Mechanism):
             ConfigError: It needs two halves.
         """
         if not antithetic:
-            raise ConfigError(f"the mechanism {self.name!r} needs antithetic halves or interleaved lists.")
+            raise ConfigError(
+                f"the mechanism {self.name!r} needs antithetic halves or interleaved lists; with one-sided ones give "
+                "privacy.p, the paper's mechanism."
+            )
 
     def draw(self, key: Key[Array, ""], halves: int) -> Int[AnyArray, "{halves}"]:
         """Noise of a simulated device; by default zero. Randomness of other kinds comes with the round's words."""

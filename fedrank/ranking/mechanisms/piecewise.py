@@ -209,23 +209,21 @@ class PiecewiseNumber(RewardMechanism):
     implied_by = ("epsilon_user", "channel")
     one_number = True
 
-    epsilon_user: float | None = setting(
-        None,
-        "ε of all that a user ever does, over all rounds that a device takes part in; one number a message.",
+    epsilon_user: float = setting(
+        1.0,
+        "ε of all that a user ever does, in all rounds of a device; one number a message.",
         low=0,
         high=1000,
     )
     clip: float | None = setting(
         None,
-        "Largest difference of two rankers that a message tells, as a part of the largest there can be; 0.12/√B for B "
-        "interactions if nothing is said.",
+        "Largest difference of two rankers that is told, a part of the largest possible; without it 0.12/√B.",
         low=1e-6,
         high=1,
     )
     channel: Literal["open", "anonymous"] = setting(
         "open",
-        "anonymous: messages arrive through a channel that hides whose they are, so that epsilon_user (at delta) takes "
-        "less noise.",
+        "anonymous: a channel hides whose a message is; ε (at delta) takes less noise.",
     )
     member: Piecewise | None = bound()
 
@@ -304,8 +302,8 @@ class PiecewiseNumber(RewardMechanism):
         """
         bounds = self.bounds or Bounds()
         if self.channel == "open":
-            return (self.epsilon_user or 0.0) / bounds.times
-        epsilon, delta = (self.epsilon_user or 0.0) / bounds.times, self.delta / bounds.times
+            return self.epsilon_user / bounds.times
+        epsilon, delta = self.epsilon_user / bounds.times, self.delta / bounds.times
         return local_epsilon(epsilon, bounds.clients or 1, delta, at_ends_of(self.effective_clip))
 
     @functools.cached_property

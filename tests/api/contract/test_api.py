@@ -66,7 +66,7 @@ def test_a_result_has_numbers_ledger_privacy_and_models(result):
         pl.col("split") == "train", pl.col("measure") == "nDCG(dcg='exp-log2')@10"
     )
     assert final["learnt"].item() == pytest.approx(mean) and final["learnt ±"].item() > 0
-    assert {entry.bytes_each for entry in result.ledger if entry.sender == "parties"} == {9}
+    assert {entry.bytes_each for entry in result.ledger if entry.sender == "parties"} == {6}
     assert result.privacy.epsilon_round > 0 and result.privacy.not_covered
     assert result.model().about["seed"] == 0 and result.model(1).about["seed"] == 1
     assert not np.array_equal(result.model(0).weights, result.model(1).weights)

@@ -93,7 +93,7 @@ def test_a_broken_file_is_named_with_its_line(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"interactions": 3}, "even"),
+        ({"interactions": 3, "privacy.p": 0.9}, "even"),
         ({"privacy.p": 0.05}, r"p must be in \[1/n, 1\]"),
         ({"sigma": 0.0}, "sigma"),
         ({"server.learning_rate": float("nan")}, "learning_rate"),
@@ -134,7 +134,7 @@ def test_a_setting_that_means_nothing_is_refused():
 def test_what_is_not_said_is_the_papers():
     rates = {n: from_dict({"protocol": n}).resolved().method.learning_rate for n in ("foltr-pdgd", "dbgd")}
     assert rates == {"foltr-pdgd": 0.1, "dbgd": 0.01}
-    es = run_of("foltr-es").resolved().method
+    es = run_of("foltr-es", privacy={"name": "randomised-response"}).resolved().method
     assert (es.privacy.probability, es.server.learning_rate) == (0.9, 1e-3)
     noised = run_of("foltr-pdgd", privacy=dict(epsilon=2.0)).resolved()
     privacy = noised.method.privacy

@@ -135,7 +135,7 @@ def test_what_a_run_leaves(config, finished):
         "messages.json",
         "per_query.parquet", "privacy.json", "model.json", "weights", "done.json", ".lock",
     }  # fmt: skip
-    assert read_config(finished / "config.toml") == config.resolved()
+    assert read_config(finished / "config.toml").resolved() == config.resolved()
     assert json.loads((finished / "resolved.json").read_text()) == as_dict(config.resolved())
     given = tomllib.loads((finished / "config.toml").read_text())
     assert given["seeds"] == 2 and "fold" not in given and "evaluation" in given  # what differs from the defaults
@@ -192,7 +192,7 @@ def test_damaged_checkpoints_are_told(config, tmp_path):
     with pytest.raises(RunError, match="cut one"):
         resume_experiment(folder)
     state.write_bytes(whole)
-    (folder / "config.toml").write_text(to_toml(with_setting(config, "sigma", 0.02)))
+    (folder / "config.toml").write_text(to_toml(with_setting(config, "sigma", 0.02).resolved()))
     with pytest.raises(RunError, match=r"sigma = 0\.02, but the run began with 0\.01"):
         resume_experiment(folder)
     (folder / "resolved.json").unlink()  # as a run of an earlier version
@@ -366,7 +366,7 @@ def test_one_of_everything(tmp_path):
     path = tmp_path / "one.txt"
     path.write_text("1 qid:1 1:0.5\n")
     settings = run_of("foltr-es", 
-        data=str(path), clients=1, interactions=1, presentation="one-sided", rounds=1, seeds=1,
+        data=str(path), clients=1, interactions=1, presentation="one-sided", privacy={"p": 0.9}, rounds=1, seeds=1,
         evaluation=Evaluation(measures=("nDCG(dcg='exp-log2')@10",)),
     )  # fmt: skip
     frame = pl.read_parquet(run_experiment(settings, tmp_path / "run") / "metrics.parquet")

@@ -62,7 +62,15 @@ def test_a_run_with_an_epsilon_of_a_life_is_scheduled_unless_it_says_how_it_is()
         and method.clicks_to_reply.clip == method.privacy.effective_clip
     )
     given = from_dict({**life, "rounds": 100}).resolved()
-    assert (given.rounds, given.clients, given.interactions) == (100, 2000, 4)
+    assert (given.rounds, given.clients, given.interactions) == (100, 2000, 64)
+    assert given.method.server.learning_rate == 0.4 / 100
+    few = from_dict({"rounds": 40, "clients": 200}).resolved()
+    assert (few.population, few.interactions) == (8000, 128)
+    said = from_dict({"rounds": 40, "clients": 200, "interactions": 4}).resolved()
+    assert (said.population, said.interactions, said.method.server.learning_rate) == (8000, 4, 0.001)
+    assert from_dict({}).resolved().population == 200_000
+    paper = from_dict({"privacy": {"p": 0.9}}).resolved()
+    assert (paper.rounds, paper.clients, paper.interactions, paper.population) == (250, 2000, 4, None)
     stepped = from_dict({**life, "server": {"learning_rate": 0.5}}).resolved()
     assert stepped.rounds == 50 and stepped.method.server.learning_rate == 0.5
 

@@ -103,7 +103,9 @@ def test_the_expected_step_is_that_of_the_differences_themselves():
     [
         ({"population": 12, "privacy": {"epsilon_user": 1.0}}, 1.0, 1.0),
         ({"population": 6, "participations": 2, "privacy": {"epsilon_user": 1.0}}, 0.5, 1.0),
-        ({"privacy": {"epsilon_user": 6.0}}, 2.0, 6.0),  # everybody in all three rounds
+        ({"population": 4, "participations": 3, "privacy": {"epsilon_user": 6.0}}, 2.0, 6.0),  # all in all three rounds
+        ({"share": "fixed", "privacy": {"epsilon_user": 6.0}}, 2.0, 6.0),  # devices with their own queries
+        ({"privacy": {"epsilon_user": 6.0}}, 6.0, 6.0),  # new devices in every round
         ({"population": 12, "privacy": {"p": 0.5}}, 4 * np.log(10), 4 * np.log(10)),  # the paper's mechanism, once
     ],
 )
@@ -148,7 +150,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
         ({"privacy": {"p": 0.5, "clip": 0.1}}, "privacy.clip"),
         ({"privacy": {"epsilon_user": 1.0, "clip": 0.0}}, "clip"),
         ({"attack": {"share": 0.1}, "privacy": {"epsilon_user": 1.0, "channel": "anonymous"}}, "attack.share"),
-        ({"presentation": "interleaved"}, "interleaved"),
+        ({"presentation": "interleaved", "privacy": {"p": 0.5}}, "interleaved"),
         (
             {"population": 10_000, "clients": 100, "rounds": 5000, "privacy": {"epsilon_user": 1.0}},
             "500,000 messages, more than 10,000 devices",
@@ -159,7 +161,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
         ({"privacy": {"epsilon_user": 1.0, "p": 0.5}}, "contradict each other"),
         ({"privacy": {"epsilon_user": 1.0, "name": "laplace"}}, "means nothing with"),
         ({"privacy": {"epsilon_user": 0.0001}}, "epsilon of the piecewise mechanism must be in"),
-        ({"presentation": "one-sided", "privacy": {"epsilon_user": 250.0}}, "antithetic halves"),
+        ({"presentation": "one-sided"}, "give privacy.p"),
     ]:
         with pytest.raises(ConfigError, match=says):
             run_experiment(from_dict({"protocol": "foltr-es", **settings}), tmp_path / "run")

@@ -22,14 +22,14 @@ _DEVICES = (
     "--compute.kernels on --quiet --out @"
 )
 _MECHANISMS = {
-    "response": "",
+    "response": "--privacy.p 0.9",
     "plain": "--privacy.p 1",
     "laplace": "--privacy laplace --privacy.epsilon-interaction 1",
     "gaussian": "--privacy gaussian --privacy.epsilon-interaction 1",
     "piecewise": "--privacy.epsilon-user 1 --population 5000 --presentation antithetic",
     "interleaved": "--privacy.epsilon-user 1 --population 5000",
     "interleaved-plain": "--privacy.p 1 --presentation interleaved",
-    "one-sided": "--presentation one-sided",
+    "one-sided": "--presentation one-sided --privacy.p 0.9",
 }
 #: Interactions of a message and devices of a round, from the smallest on; the interactions are even.
 _SIZES = ((2, 1), (6, 7), (256, 65))

@@ -78,6 +78,9 @@ _NONE = "--evaluation.empty-baselines"
 
 
 def _ranking(name: str, protocol: str, flags: str = "", runs: str = _DEVICES) -> Case:
+    if protocol == "foltr-es":  # the paper's way, unless the case is about another mechanism
+        flags += " --interactions 4" if "--privacy.epsilon-user" in flags else ""
+        flags += "" if "--privacy" in flags else " --privacy.p 0.9"
     return Case(name, (f"run {protocol} {flags} {runs}",), files=LETOR)
 
 
@@ -162,7 +165,7 @@ _RANKING = [
     _ranking("pdgd-central-batch", "pdgd", "--batch --ranker mlp --hidden 3 --evaluation.tie-orders 0"),
     _ranking("dbgd", "dbgd", "--radius 0.5 --evaluation.users perfect --evaluation.users informational"),
     _ranking("mgd", "mgd", "--candidates 3 --evaluation.measures ERR(max_label=2) --evaluation.measures MAP"),
-    _run("es-generated", "foltr-es --clients 4 --rounds 2 --seeds 1 --evaluation.every 2 --quiet --out @"),
+    _run("es-generated", "foltr-es --privacy.p 0.9 --clients 4 --rounds 2 --seeds 1 --evaluation.every 2 --quiet --out @"),
 ]
 
 _TABLES = [
@@ -370,7 +373,7 @@ _REAL = [
     Case(
         "real-mq2008",
         (
-            "run foltr-es --data mq2008 --fold 2 --clients 6 --rounds 2 --seeds 1 --evaluation.every 2 "
+            "run foltr-es --privacy.p 0.9 --data mq2008 --fold 2 --clients 6 --rounds 2 --seeds 1 --evaluation.every 2 "
             "--evaluation.empty-baselines --quiet --out @",
         ),
         real=True,

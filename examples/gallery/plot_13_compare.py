@@ -19,9 +19,7 @@ folder = Path(tempfile.mkdtemp())
 runs = {}
 size = {"clients": 200, "rounds": 30, "interactions": 64, "server": {"learning_rate": 0.01}}
 for name, privacy in (("open", {"p": 1.0}), ("private", {"epsilon_user": 1.0})):
-    runs[name] = fedrank.run(
-        "foltr-es", privacy=privacy, seeds=3, evaluation__every=10, folder=folder / name, **size
-    )
+    runs[name] = fedrank.run("foltr-es", privacy=privacy, seeds=3, evaluation__every=10, folder=folder / name, **size)
 
 # %%
 # What each ranker reaches on test queries, round by round; the dashed line is a ranker from labels.

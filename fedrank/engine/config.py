@@ -106,6 +106,10 @@ class RunConfig:
         """
         return self
 
+    def in_every_round(self) -> Any:
+        """The same run where each party takes part in every round, as nodes of a network do; by default itself."""
+        return self
+
     @property
     def as_given(self) -> Any:
         """The configuration before :meth:`resolved` filled anything in; itself where that did not make it."""

@@ -14,7 +14,7 @@ from fedrank.core.trees import Json
 from fedrank.engine.methods import PrivacyMode, method, method_names, task_of
 from fedrank.engine.settings import from_dict
 
-#: The mode of every protocol, unless one of its own has no settings.
+#: The mode of every protocol that has no mode without settings.
 DEFAULTS = PrivacyMode("defaults", {})
 #: Units from the one that says most about a person to the one that says least.
 _ORDER = (

@@ -16,7 +16,7 @@ Settings that change together are *cases*, each with a name; every case is run w
     protocol = "pdgd"
     learning_rate = 0.1
 
-A value may bring settings along, as a table in which it has its own setting's name::
+A value may bring settings along, as a table that has the varied setting, too::
 
     protocol = [{ protocol = "foltr-es", "privacy.p" = 0.9 }, "pdgd"]
 

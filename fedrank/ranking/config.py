@@ -314,7 +314,9 @@ class DeviceRun(RankingRun):
         if self.population is not None and not populations:
             raise ConfigError(f"population means nothing to {self.protocol}: its devices take part in every round.")
         unchanged, population = self.unchanged(), self.population
-        given = any(getattr(self, one) != getattr(unchanged, one) for one in ("rounds", "clients"))
+        given = self.in_all_rounds or any(
+            getattr(self, one) != getattr(unchanged, one) for one in ("rounds", "clients")
+        )
         new_ones = population is None and populations and self._of_a_user and self.share == "uniform"
         if new_ones:
             population = self.rounds * self.clients
@@ -335,6 +337,17 @@ class DeviceRun(RankingRun):
             config = dataclasses.replace(config, method=method)
         config._check_population(participations)
         return config
+
+    @override
+    def in_every_round(self) -> Any:
+        if self.population is None and self._of_a_user:
+            return dataclasses.replace(self, population=self.clients, participations=self.rounds)
+        return self
+
+    @property
+    def in_all_rounds(self) -> bool:
+        """True if a population is given all of which takes part in all rounds."""
+        return self.population == self.clients and self.participations == self.rounds
 
     @property
     def _of_a_user(self) -> bool:

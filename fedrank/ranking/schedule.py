@@ -94,7 +94,7 @@ def choose_schedule(messages: int, epsilon: float, most: float = math.inf) -> Sc
     >>> choose_schedule(200_000, 1.0)
     Schedule(rounds=50, interactions=64, clients=4000)
     """
-    wanted = _wanted(messages, epsilon)
+    wanted = _enough_searches(messages, epsilon)
     rounds = 2 * ROUNDS if wanted <= FEW_SEARCHES else ROUNDS
     while rounds > LEAST_ROUNDS and most < rounds * FEW_SEARCHES:
         rounds //= 2
@@ -113,10 +113,10 @@ def choose_interactions(messages: int, epsilon: float, most: float = math.inf) -
     >>> choose_interactions(20_000, 1.0)
     128
     """
-    return even(max(LEAST_SEARCHES, min(_wanted(messages, epsilon), MOST_SEARCHES, most)))
+    return even(max(LEAST_SEARCHES, min(_enough_searches(messages, epsilon), MOST_SEARCHES, most)))
 
 
-def _wanted(messages: int, epsilon: float) -> float:
+def _enough_searches(messages: int, epsilon: float) -> float:
     return ENOUGH * second_moment(epsilon) * math.pi / 2 / messages
 
 

@@ -153,7 +153,7 @@ def read_run(values: Mapping[str, Scalar]) -> tuple[Any, FlowerSettings]:
                 table[last] = given
         else:
             raise UnknownNameError("setting of a Flower run", flat, [*names, *own])
-    config = from_dict(nested).resolved()
+    config = from_dict(nested).in_every_round().resolved()
     if reason := task_of(config).no_network:
         raise ConfigError(f"{config.protocol!r} does not run through Flower: {reason}")
     return config, from_table(told, FlowerSettings)

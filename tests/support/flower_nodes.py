@@ -53,7 +53,9 @@ class Nodes(Network):
 def table(folder, **settings):
     """A run's table; ``_`` stands for ``-``."""
     values = {"clients": CLIENTS, "num-server-rounds": 3, "checkpoint-dir": str(folder / "kept"), "n-features": 46}
-    return {**values, **{name.replace("_", "-"): value for name, value in settings.items()}}
+    values |= {name.replace("_", "-"): value for name, value in settings.items()}
+    paper = values.get("protocol", "foltr-es") == "foltr-es" and not any(name.startswith("privacy") for name in values)
+    return values | ({"privacy-p": 0.9} if paper else {})
 
 
 def honest(values, partition, partitions, **node):

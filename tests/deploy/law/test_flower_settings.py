@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from short_settings import run_of
 
 from fedrank.core.errors import ConfigError
+from fedrank.core.privacy_report import Unit
 from fedrank.engine.deployment import NodeSettings, block
 from fedrank.engine.methods import task_of
 from fedrank.engine.settings import from_dict
@@ -48,7 +49,7 @@ def test_a_runs_table_and_back():
         values = flat.flatten(config, flat.FlowerSettings(round_timeout=5.0))
         assert all(type(value) in (bool, int, float, str) for value in values.values())
         back, told = flat.read_run(values)
-        assert back == dataclasses.replace(config, seeds=1).resolved() and told.round_timeout == 5.0
+        assert back == dataclasses.replace(config, seeds=1).in_every_round().resolved() and told.round_timeout == 5.0
 
 
 def test_the_account_of_a_run_has_the_delta_of_its_method():
@@ -58,7 +59,7 @@ def test_the_account_of_a_run_has_the_delta_of_its_method():
 
 def test_an_app_lists_every_setting_of_its_protocol_and_nothing_else():
     for app, changed in [
-        ("foltr-es", {"clients", "num-server-rounds", "evaluation-every"}),
+        ("foltr-es", {"clients", "num-server-rounds", "evaluation-every", "privacy-name"}),
         ("foltr-pdgd", {"clients", "num-server-rounds", "evaluation-every"}),
         ("bandit-fedavg", {"min-available-nodes"}),
         ("silo-sketch", {"min-available-nodes", "num-server-rounds", "training-steps", "training-ramp"}),
@@ -100,7 +101,7 @@ def test_a_run_whose_promise_counts_its_rounds_does_not_go_on_for_longer():
     """Where ε of a user is divided among all rounds, more rounds would be more than that ε."""
     for settings, bound in [
         ({"privacy": {"epsilon_user": 1.0}}, True),
-        ({"privacy": {"epsilon_user": 1.0}, "population": 100_000}, False),
+        ({"privacy": {"epsilon_user": 1.0}, "population": 100_000, "interactions": 16}, False),
         ({"privacy": {"p": 0.9}}, False),
     ]:
         short, long = (
@@ -108,6 +109,15 @@ def test_a_run_whose_promise_counts_its_rounds_does_not_go_on_for_longer():
             for rounds in (10, 20)
         )
         assert (short != long) == bound
+
+
+def test_an_epsilon_of_a_life_is_of_all_rounds_of_a_node():
+    config, _ = flat.read_run({"clients": 20, "num-server-rounds": 10})
+    assert (config.rounds, config.clients, config.population, config.participations) == (10, 20, 20, 10)
+    method = config.method
+    private = method.privacy.bind(config.bounds, None)
+    assert (private.epsilon_user, private.epsilon_message) == (1.0, pytest.approx(0.1))
+    assert task_of("foltr-es").server(config, 46).protocol.account(10, 1e-6).epsilon(Unit.USER) == pytest.approx(1.0)
 
 
 def test_an_anonymous_channel_is_for_simulations():

@@ -165,7 +165,9 @@ _RANKING = [
     _ranking("pdgd-central-batch", "pdgd", "--batch --ranker mlp --hidden 3 --evaluation.tie-orders 0"),
     _ranking("dbgd", "dbgd", "--radius 0.5 --evaluation.users perfect --evaluation.users informational"),
     _ranking("mgd", "mgd", "--candidates 3 --evaluation.measures ERR(max_label=2) --evaluation.measures MAP"),
-    _run("es-generated", "foltr-es --privacy.p 0.9 --clients 4 --rounds 2 --seeds 1 --evaluation.every 2 --quiet --out @"),
+    _run(
+        "es-generated", "foltr-es --privacy.p 0.9 --clients 4 --rounds 2 --seeds 1 --evaluation.every 2 --quiet --out @"
+    ),
 ]
 
 _TABLES = [

@@ -155,7 +155,7 @@ class RankingRun(RunConfig):
     hidden: int = setting(10, "Hidden units of the mlp.", low=1, high=4096)
     clients: int = setting(
         2000,
-        "Devices; all take part in every round. A central learner has their interactions.",
+        "Devices of a round. A central learner has their interactions.",
         low=1,
         high=10**8,
     )

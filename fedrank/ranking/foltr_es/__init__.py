@@ -202,9 +202,9 @@ class FoltrES(RankingProtocol):
             ES_DEFENCES.entry(self.aggregate)
         if (self.rule or self.aggregate) != "mean" and shown.halves == 1:
             raise ConfigError(f"aggregate = {self.aggregate!r} works on differences; it needs antithetic halves.")
-        self.privacy.check_halves(shown.halves == 2)
         if self.user is None:
             return
+        self.privacy.check_halves(shown.halves == 2)
         bounds = dataclasses.replace(self.bounds, interactions=self.interactions)
         object.__setattr__(self, "privacy", self.privacy.bind(bounds, self.metric))  # frozen: derived once, here
         if shown.lists < shown.halves and not self.privacy.interleaves:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from short_settings import run_of
 
 from fedrank.core.errors import ConfigError
-from fedrank.core.privacy_report import Unit
+from fedrank.core.privacy_report import BASIC, Unit
 from fedrank.engine.deployment import NodeSettings, block
 from fedrank.engine.methods import task_of
 from fedrank.engine.settings import from_dict
@@ -117,7 +117,8 @@ def test_an_epsilon_of_a_life_is_of_all_rounds_of_a_node():
     method = config.method
     private = method.privacy.bind(config.bounds, None)
     assert (private.epsilon_user, private.epsilon_message) == (1.0, pytest.approx(0.1))
-    assert task_of("foltr-es").server(config, 46).protocol.account(10, 1e-6).epsilon(Unit.USER) == pytest.approx(1.0)
+    report = task_of("foltr-es").server(config, 46).protocol.account(10, 1e-6)
+    assert report.epsilon(Unit.USER, basis=BASIC) == pytest.approx(1.0)
 
 
 def test_an_anonymous_channel_is_for_simulations():

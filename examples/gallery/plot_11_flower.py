@@ -16,7 +16,7 @@ from fedrank_flower.rounds import LocalNetwork
 from fedrank_flower.server_app import serve
 
 folder = Path(tempfile.mkdtemp())
-table = {"protocol": "foltr-es", "clients": 20, "num-server-rounds": 5, "checkpoint-dir": str(folder)}
+table = {"protocol": "foltr-es", "clients": 20, "privacy-p": 0.9, "num-server-rounds": 5, "checkpoint-dir": str(folder)}
 serve(table, LocalNetwork(table))
 print(sorted(path.name for path in folder.iterdir()))
 
@@ -24,7 +24,7 @@ print(sorted(path.name for path in folder.iterdir()))
 # Nodes draw from the run's seed here, so that the simulator must come to the same model. At a real node the operating
 # system's random numbers are used.
 
-simulated = fedrank.train("foltr-es", clients=20, rounds=5).model()
+simulated = fedrank.train("foltr-es", clients=20, rounds=5, privacy__p=0.9).model()
 carried = fedrank.load(folder)
 difference = np.abs(carried.tensors["weight"] - simulated.tensors["weight"]).max()
 print("largest difference of a weight:", difference)

@@ -269,7 +269,7 @@ class BrokerApp(HttpApp):
             return REFUSALS["malformed"]
         try:
             HttpClient(card.url, **self._reach)  # before it is written: the broker could not start with it again
-            file = self._folder.add(card, token)
+            file = self._folder.add(card, token, request.address)
         except ConfigError as error:
             return json_response(409, {"error": "refused", "detail": str(error)}, reason="refused")
         state = self._folder.state() or {}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import hmac
+import ipaddress
 import json
 import logging
 import os
@@ -122,8 +123,13 @@ class BrokerFolder(ServedFolder):
     def _write(self, state: dict[str, Any]) -> None:
         write_atomically(self._joining, json.dumps(state, indent=1).encode(), 0o600)
 
-    def add(self, card: OwnerCard, token: str) -> FederationFile | None:
+    def add(self, card: OwnerCard, token: str, sender: str = "") -> FederationFile | None:
         """Take an owner's card, or its new address with the same token; the federation's file once all have joined.
+
+        Args:
+            card: The card.
+            token: By which the broker shows the owner that it is the broker.
+            sender: Network address of who sent it; empty: this machine.
 
         Raises:
             ConfigError: Another owner has this name or key, the token of one that has joined is another, all places
@@ -134,7 +140,7 @@ class BrokerFolder(ServedFolder):
             raise ConfigError("this broker's federation was written by hand; ask whoever runs it for the file.")
         check_names(card.name)
         key_of(card.key)
-        _check_address(card.url)
+        _check_address(card.url, sender)
         row, cards = {**vars(card), "token": token}, state["cards"]
         same = [place for place, one in enumerate(cards) if card.name == one["name"] or card.key == one["key"]]
         if same and (len(same) > 1 or (cards[same[0]]["name"], cards[same[0]]["key"]) != (card.name, card.key)):
@@ -170,11 +176,28 @@ class BrokerFolder(ServedFolder):
         self._write({**state, "released": sorted(card["key"] for card in state["cards"])})
 
 
-def _check_address(url: str) -> None:
-    """Refuse an address at which no broker reaches an owner; whether http will do is the broker's to say."""
+def _check_address(url: str, sender: str = "") -> None:
+    """Refuse an address at which no broker reaches an owner; whether http will do is the broker's to say.
+
+    An owner may not make the broker post to itself or to services of its network's links. Names are not looked up.
+
+    Args:
+        url: The address.
+        sender: Network address of who gave it; empty: this machine.
+    """
     HttpClient(url, allow_http=True)
-    if (urlsplit(url).hostname or "").strip("0.:") == "":
+    host = urlsplit(url).hostname or ""
+    try:
+        numeric = ipaddress.ip_address(host)
+        known = getattr(numeric, "ipv4_mapped", None) or numeric
+        elsewhere = known.is_unspecified or known.is_link_local or known.is_multicast or known.is_reserved
+        host, reached = str(known), known.is_loopback or not elsewhere  # ::1 is of a reserved network
+    except ValueError:
+        reached = host.strip("0.") != ""
+    if not reached:
         raise ConfigError(f"{url} is no address of a machine; give the one at which the broker reaches it, with --url.")
+    if sender and is_loopback(host) and not is_loopback(sender):
+        raise ConfigError(f"{url} is the broker's own machine; give the address of the owner's, with --url.")
 
 
 def address_for(place: str, scheme: str, host: str, port: int) -> str:

@@ -191,7 +191,7 @@ def test_a_card_that_is_swapped_on_its_way_shows_in_the_words(tmp_path, monkeypa
     home, server = start_broker(tmp_path / "broker", 2)
     add = BrokerFolder.add
 
-    def swap(self, card, token):
+    def swap(self, card, token, sender=""):
         file = add(self, card, token)
         if file is None:
             return None
@@ -360,8 +360,8 @@ def test_a_confirmed_federation_is_kept_whatever_the_broker_says(tmp_path, monke
         trusting = functools.partial(compare_words, trust=True)
         evil = members(tmp_path, ("evil",))[1].owners[0].key
         add = BrokerFolder.add
-        swapped = lambda self, card, token: dataclasses.replace(  # noqa: E731
-            file := add(self, card, token),
+        swapped = lambda self, card, token, sender="": dataclasses.replace(  # noqa: E731
+            file := add(self, card, token, sender=""),
             owners=tuple(one if one.name == card.name else dataclasses.replace(one, key=evil) for one in file.owners),
         )
         monkeypatch.setattr(BrokerFolder, "add", swapped)
@@ -419,7 +419,9 @@ def test_a_card_that_cannot_be_used_or_is_anothers_changes_nothing(tmp_path, mon
             return client.request("POST", "/v1/join", code, body=json.dumps(body).encode())
 
         for wrong in ({"key": "A" * 43}, {"url": "http://owner.example.org"}, {"url": "http://0.0.0.0:8761"},
-                      {"url": "http://[::]:8761"}, {"url": "http://127.0.0.1:99999"}):  # fmt: skip
+                      {"url": "http://[::]:8761"}, {"url": "http://127.0.0.1:99999"},
+                      {"url": "http://169.254.169.254"}, {"url": "http://[::ffff:169.254.0.9]"},
+                      {"url": "http://[fe80::1]:80"}, {"url": "http://224.0.0.1:80"}):  # fmt: skip
             assert post(good | wrong).status == 409, wrong
         assert home.state()["cards"] == []
         assert post(good).status == 200
@@ -490,3 +492,14 @@ def test_a_broker_passes_on_what_owners_say_and_names_those_that_are_not_there(t
                 assert time.monotonic() < until
                 time.sleep(0.05)
         inner.shutdown()
+
+
+def test_an_owner_elsewhere_may_not_name_the_brokers_machine(tmp_path):
+    home, server = start_broker(tmp_path / "broker", 2)
+    with server:  # it writes the terms that cards are added to
+        pass
+    cards = members(tmp_path, ("a", "b"))[1].owners
+    for url in ("http://127.0.0.1:9", "http://localhost:9", "http://[::1]:9", "http://[::ffff:127.0.0.1]:9"):
+        with pytest.raises(ConfigError, match="own machine"):
+            home.add(OwnerCard("a", cards[0].key, url), "t" * 43, "203.0.113.9")
+    assert home.add(OwnerCard("a", cards[0].key, "http://10.0.0.9:9"), "t" * 43, "203.0.113.9") is None

@@ -94,7 +94,7 @@ def observers() -> str:
     rows = (
         ("queries, documents, clicks", (1, 0, 0, 0)),
         ("true rewards", (1, 0, 0, 0)),
-        ("seed and two privatised sums", (1, 0, 1, 0)),
+        ("seed and one privatised number", (1, 0, 1, 0)),
         ("which device, by a pseudonym", (1, 0, 1, 0)),
         ("address and time of requests", (1, 1, 2, 0)),
         ("the model", (1, 0, 1, 1)),

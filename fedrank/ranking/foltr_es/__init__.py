@@ -4,7 +4,7 @@ A device ranks a few of its user's queries with a randomly perturbed model, sees
 *seed* of the perturbation and the *privatised* quality. The server remakes the perturbations from the seeds and follows
 those that went well. Section numbers and equations are the paper's.
 
-One round::
+One round, as in the paper::
 
     server   hands out the weights θ                                              Request
     device   draws a seed; v = perturbation(seed), standard normal                Section 3.2
@@ -13,6 +13,10 @@ One round::
              sends the seed and the two sums of privatised values                 Reply, 9 bytes
     server   g = mean of v·(m⁺ − m⁻)/(2σ), with m± the halves' mean values        equations (4)–(6)
              one step of Adam along g                                             Section 5
+
+By default a device does more, and takes part in one round only: each list is made by both rankers, 64 interactions or
+so stand behind a message, and the difference of their rewards is sent as one number, privatised with an ε of all that
+the user ever does (:mod:`fedrank.ranking.mechanisms.piecewise`, :mod:`fedrank.ranking.schedule`).
 
 What varies is a value: the *presentation*, which lists a user is shown (:mod:`fedrank.ranking.foltr_es.presentations`;
 the paper's are antithetic halves); the *mechanism*, what a device does to its rewards
@@ -166,7 +170,7 @@ class FoltrES(RankingProtocol):
     name = "foltr-es"
     paper = "kharitonov2019foltr"
     published = "Kharitonov: Federated Online Learning to Rank with Evolution Strategies, WSDM 2019"
-    crosses = "a seed and two privatised sums: 9 bytes"
+    crosses = "a seed and one privatised number: 6 bytes; or two privatised sums: 9"
     recommended = True
     rules: ClassVar[Any] = ES_DEFENCES
     populations = True

@@ -6,6 +6,7 @@ A run's evaluation is of the server's ranker. Where each device has its own rank
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -30,6 +31,8 @@ from fedrank.ranking.evaluate import Evaluator
 from fedrank.ranking.model import RankingModel
 from fedrank.ranking.rankers.mlp import TwoLayer
 
+#: ε of a message below which a run says that almost nothing is learnt: a report has 85 times the variance of ε = 1.
+LEAST_EPSILON = 0.1
 #: Suffix of the name of a measure of the devices' own rankers.
 OWN_RANKERS = " (own rankers)"
 
@@ -173,7 +176,7 @@ class RankingRunner(Runner):
     def write_known(self) -> None:
         """Write environment and model, which do not depend on how the run goes."""
         e, c = self.experiment, self.config
-        ranker = e.ranker
+        ranker, known = e.ranker, [*e.splits.warnings, *self._promise_warnings()]
         self.home.json("environment.json", self._environment())
         self.home.json(
             "model.json",
@@ -185,14 +188,25 @@ class RankingRunner(Runner):
                 "data": e.splits.name,
                 "generated": e.splits.generated,
                 "notes": list(e.splits.notes),
-                "warnings": list(e.splits.warnings),
+                "warnings": known,
                 "caveat": e.protocol.caveat,
                 "queries": {part: q.n_queries for part, q in e.splits.parts().items()},
                 "judged": {part: int(q.has_relevant.sum()) for part, q in e.splits.parts().items()},
             },
         )
-        for warning in e.splits.warnings:
+        for warning in known:
             warnings.warn(f"{warning}.", FedrankWarning, stacklevel=2)
+
+    def _promise_warnings(self) -> list[str]:
+        """A sentence where an ε of a user's life is divided among so many rounds that messages say next to nothing."""
+        one = getattr(getattr(self.experiment.protocol, "privacy", None), "epsilon_message", math.inf)
+        if one >= LEAST_EPSILON:
+            return []
+        return [
+            f"All devices take part in {self.config.bounds.times:,} rounds, so that a message has ε = {one:.2g} of the "
+            "user's: almost nothing is learnt. Let new devices take part in every round (share = 'uniform', a larger "
+            "population), take fewer rounds, or privacy.p, the paper's ε of one interaction"
+        ]
 
     def _write_baselines(self) -> None:
         """Write what rankers trained with labels are worth; after the first rounds, which need not wait for them."""

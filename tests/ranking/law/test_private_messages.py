@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from worlds import tiny_parties, tiny_protocol
 
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import ConfigError, FedrankWarning
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import BASIC, PrivacyReport, Unit
 from fedrank.engine.run import run_experiment
@@ -165,3 +165,12 @@ def test_what_does_not_fit_is_refused(tmp_path):
     ]:
         with pytest.raises(ConfigError, match=says):
             run_experiment(from_dict({"protocol": "foltr-es", **settings}), tmp_path / "run")
+
+
+def test_a_run_says_that_an_epsilon_divided_among_many_rounds_teaches_nothing(tmp_path):
+    tiny = {"protocol": "foltr-es", "clients": 4, "seeds": 1, "share": "fixed", "evaluation": {"baselines": []}}
+    with pytest.warns(FedrankWarning, match=r"ε = 0\.05"):
+        folder = run_experiment(from_dict({**tiny, "rounds": 20}), tmp_path / "many")
+    assert any("0.05" in said for said in json.loads((folder / "model.json").read_text())["warnings"])
+    folder = run_experiment(from_dict({**tiny, "rounds": 2}), tmp_path / "few")
+    assert json.loads((folder / "model.json").read_text())["warnings"] == []

@@ -279,9 +279,7 @@ def demo(*, out: Path | None = None, quiet: Quiet = False, as_json: AsJson = Fal
     from fedrank.engine.run import run_experiment
 
     folder = out or _free(_RUNS / "demo")
-    config = from_dict({
-        "population": 200_000, "ranker": "mlp", "privacy": {"epsilon_user": 1.0}, "evaluation": {"every": 2}
-    })  # fmt: skip
+    config = from_dict({"ranker": "mlp", "evaluation": {"every": 2}})
     run_experiment(config, folder, listener=_listener(quiet))
     _show(folder, as_json)
 

@@ -40,6 +40,7 @@ from fedrank.engine.settings import from_dict
 from fedrank.ranking.build import build
 from fedrank.ranking.deployment import RankingServer
 from fedrank.ranking.foltr_es import FoltrES
+from fedrank.ranking.mechanisms.randomised_response import RandomisedResponse
 from fedrank.ranking.on_device import credit_clicks, draft, portable_scores
 
 #: Where results go.
@@ -439,7 +440,8 @@ def rollout(args: argparse.Namespace) -> list[dict[str, Any]]:
         with tempfile.TemporaryDirectory() as folder:
             start = Path(folder) / "start.safetensors"
             given = {"data": args.data, "fold": args.fold, "clicks": "navigational", "seed": seed, "seeds": 1}
-            fedrank.train(FoltrES(server=Adam(0.01)), rounds=2, clients=500, **given).model().save(start)
+            paper = FoltrES(server=Adam(0.01), privacy=RandomisedResponse())
+            fedrank.train(paper, rounds=2, clients=500, **given).model().save(start)
             for name, rate in (("learns", 0.4 / args.rollout_rounds), ("learns next to nothing", 1e-9)):
                 settings = dict(
                     mechanism="piecewise", epsilon=1.0, cohort=2000, least=1, learning_rate=rate, checks=0.2,

@@ -200,6 +200,17 @@ def test_cases_change_settings_together():
         variations(run_of("foltr-es"), {}, [{"name": "a"}, {"name": "a"}])
 
 
+def test_a_varied_value_may_bring_settings_along():
+    methods = [{"protocol": "foltr-es", "privacy.p": 0.9, "evaluation": {"every": 3}}, "pdgd"]
+    todo = variations(run_of("foltr-es"), {"protocol": methods, "seed": [1, 2]})
+    assert [v.name for v in todo] == [f"protocol={m},seed={s}" for m in ("foltr-es", "pdgd") for s in (1, 2)]
+    assert todo[0].where == {"protocol": "foltr-es", "seed": 1}
+    assert (todo[1].config.method.privacy.p, todo[1].config.evaluation.every, todo[1].config.seed) == (0.9, 3, 2)
+    assert todo[2].config.evaluation.every == run_of("pdgd").evaluation.every
+    with pytest.raises(ConfigError, match="no two the same"):
+        variations(run_of("foltr-es"), {"protocol": [*methods, "foltr-es"]})
+
+
 def test_what_varies_may_be_lists_and_paths():
     assert parse_vary(['evaluation.users=["perfect"],["perfect","informational"]', "data=./a.txt,b"]) == {
         "evaluation.users": [["perfect"], ["perfect", "informational"]],

@@ -56,7 +56,7 @@ def test_the_page_of_results_has_a_table_for_each_task():
 def test_the_table_of_trials_is_that_of_its_file():
     """Rows of worlds that plans were not made for, as ``python -m benchmarks.slate_trials`` prints them."""
     trials = load_file(ROOT / "benchmarks" / "slate_trials.py")
-    page = (ROOT / "docs" / "reference" / "slate-worlds.md").read_text(encoding="utf-8")
+    page = (ROOT / "reproductions" / "fedslate_2024" / "worlds.md").read_text(encoding="utf-8")
     kept = json.loads(trials.RESULTS.read_text(encoding="utf-8"))
     assert set(kept) == set(trials.ROWS)
     for name, row in kept.items():

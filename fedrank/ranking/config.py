@@ -192,6 +192,11 @@ class RankingRun(RunConfig):
         return self.method.interactions or INTERACTIONS
 
     @property
+    def in_all_rounds(self) -> bool:
+        """True if the same devices take part in all rounds."""
+        return True
+
+    @property
     def bounds(self) -> Bounds:
         """Facts of the run that a promise may rest on."""
         return Bounds(rounds=self.rounds, clients=self.clients, interactions=self.interactions)
@@ -314,7 +319,7 @@ class DeviceRun(RankingRun):
         if self.population is not None and not populations:
             raise ConfigError(f"population means nothing to {self.protocol}: its devices take part in every round.")
         unchanged, population = self.unchanged(), self.population
-        given = self.in_all_rounds or any(
+        given = (population is not None and self.in_all_rounds) or any(
             getattr(self, one) != getattr(unchanged, one) for one in ("rounds", "clients")
         )
         new_ones = population is None and populations and self._of_a_user and self.share == "uniform"
@@ -345,9 +350,9 @@ class DeviceRun(RankingRun):
         return self
 
     @property
+    @override
     def in_all_rounds(self) -> bool:
-        """True if a population is given all of which takes part in all rounds."""
-        return self.population == self.clients and self.participations == self.rounds
+        return self.population is None or (self.population, self.participations) == (self.clients, self.rounds)
 
     @property
     def _of_a_user(self) -> bool:

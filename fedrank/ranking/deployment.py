@@ -63,7 +63,7 @@ def _refuse_simulated(config: RankingRun) -> None:
 def _refuse_population(config: RankingRun) -> None:
     """Refuse to answer as one of a population's devices: nodes take part in every round, whatever an account says."""
     population = getattr(config, "population", None)
-    if population is not None and not config.in_all_rounds:
+    if not config.in_all_rounds:
         raise ConfigError(
             f"population = {population:,} is for simulations and for real devices, which count how often they "
             "take part: a node takes part in every round. Leave population out; ε of a user is then that of all rounds."

@@ -239,8 +239,9 @@ class FoltrES(RankingProtocol):
     def choose_schedule(self, bounds, all_of_it):
         if not isinstance(self.privacy, PiecewiseNumber) or bounds.population is None:
             return None
-        messages = bounds.population * bounds.times if all_of_it else bounds.rounds * bounds.clients
-        clients = messages // ROUNDS if all_of_it else bounds.clients
+        given = bounds.clients or 1
+        messages = bounds.population * bounds.times if all_of_it else bounds.rounds * given
+        clients = messages // ROUNDS if all_of_it else given
         private = dataclasses.replace(self.privacy, bounds=dataclasses.replace(bounds, clients=clients))
         epsilon = private.epsilon_message
         if all_of_it:

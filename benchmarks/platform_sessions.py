@@ -26,7 +26,8 @@ from fedrank.deploy.platforms.planning_platform import PlanningPlatform
 from fedrank.engine.settings import read_config
 
 RESULT = Path(__file__).with_suffix(".json")
-_CONFIG = """
+#: Settings of both measurements, with places for d and the number of explorers.
+CONFIG = """
 protocol = "planned-slates"
 rounds = 24400
 
@@ -59,7 +60,7 @@ def main() -> None:
 def measured(folder: Path, given: argparse.Namespace, planned: bool) -> dict[str, float]:
     """Milliseconds of a request at some quantiles; and CPU seconds a request and MB of the service."""
     config, home, random = folder / "run.toml", PlatformFolder(folder / "a"), np.random.default_rng(0)
-    config.write_text(_CONFIG.format(features=given.features, explorers=1 if planned else 200))
+    config.write_text(CONFIG.format(features=given.features, explorers=1 if planned else 200))
     terms = Terms.of(read_config(config))
     if planned:
         plan(terms, home, random)

@@ -4,6 +4,7 @@ import contextlib
 import json
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from fedrank.deploy.platforms.client import PlatformClient, visits
 from fedrank.deploy.platforms.folder import MOST_CALLS, NotYetError, PlatformFolder, RefusedError, Terms
 from fedrank.deploy.platforms.planning_platform import REMEMBERED, PlanningPlatform
 from fedrank.deploy.platforms.service import ListenAt, ledger_of, platform_servers
-from fedrank.engine.settings import from_dict
+from fedrank.engine.settings import from_dict, read_config
+from fedrank.engine.study import load_file
 
 ROUNDS, STAY, EXPLORERS = 16, 4, 2
 LAST = STAY * EXPLORERS - 1
@@ -504,3 +506,15 @@ def test_in_the_fallback_the_slate_is_that_of_the_application(tmp_path):
     for bad in ([0], [0, 0], [0, 4], ["a", 1], [True, 2]):
         with pytest.raises(RefusedError, match="malformed"):
             platform.slate("t 0", FOUR, present=bad)
+
+
+def test_the_benchmark_of_sessions_makes_a_platform_that_plans(tmp_path):
+    """Its explorer is shown items as they are agreed: the platform sends its sums, and takes the model."""
+    program = load_file(Path(__file__).resolve().parents[3] / "benchmarks" / "platform_sessions.py")
+    (tmp_path / "run.toml").write_text(program.CONFIG.format(features=8, explorers=1))
+    terms, home = Terms.of(read_config(tmp_path / "run.toml")), PlatformFolder(tmp_path / "a")
+    program.plan(terms, home, np.random.default_rng(0))
+    store = home.open_store("platform 0", terms, False)
+    state = PlanningPlatform(terms, 0, store).state()
+    store.close()
+    assert state["planned"] and state["stays"] == 1 and not state["unlike"]

@@ -62,7 +62,7 @@ class SlateLearner(abc.ABC):
 
     @property
     def sizes_of_model(self) -> dict[str, Any]:
-        """What must be the same, by name, in two runs of which the one starts from a model of the other."""
+        """Sizes and settings, by name, that must be the same in two runs if one starts from a model of the other."""
         world = self.world
         sizes = {"platforms": world.platforms, "candidates": world.candidates, "features": world.features}
         return {"learner": self.name, **sizes, "rounds of a stay": world.rounds_per_episode}

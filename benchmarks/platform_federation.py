@@ -1,11 +1,12 @@
 """Two services, their coordinator and 200 users at once as processes; all of them are killed on the way.
 
 Run it from a clone: ``python -m benchmarks.platform_federation [--users 200] [--seeds 8]``. In each of three worlds
-whose items have eight features, so many users explore at once, the model crosses, and as many others are served by it.
-Each service and the coordinator is killed with SIGKILL while users explore, one service again while it plans, and
-started anew with the same command. It prints quantiles of all calls but those that waited for a start, how long those
-took, memory, bytes, and whether the model is, bit for bit, that of a simulation of the same seed in which nothing is
-killed. A client speaks over one connection, so that calls do not wait for each other.
+whose items have eight features, so many users explore at once, the model crosses, and as many others are served by it
+for 20 rounds. Each service and the coordinator is killed with SIGKILL while users explore, one service again while it plans, and
+started anew with the same command. It prints quantiles of how long calls took, how long those took that waited for a
+start, memory, bytes, and the largest difference between a number of the model and of that of a simulation of the same
+seed, where nothing is killed: what a user adds is rounded to an integer, which may be another by one where the same
+products are summed for many users at once. A client speaks over one connection, so that calls do not wait for others.
 
 How good plans are follows from simulations of 1,600 explorers, without noise and with an ε of 2: the share of the gap
 from random slates to the optimum for the same fresh users, on seeds from the hash of the commit that is checked out.
@@ -38,6 +39,8 @@ from fedrank.engine.settings import from_dict, to_toml
 RESULT = Path(__file__).with_suffix(".json")
 WORLDS = ("tension", "recsim", "paper")
 STAY, FEATURES, EXPLORERS = 61, 8, 1600
+#: Rounds of a user who is served by the plan of processes.
+SERVED = 20
 
 
 class TimedClient(PlatformClient):
@@ -107,13 +110,16 @@ def federated(folder: Path, world: str, users: int) -> dict[str, Any]:
         for client in clients:
             client.took = []
         rounds, memory = users * STAY, {}
-        kills = {rounds // 4: (0,), rounds // 2: (1, 2), rounds * 3 // 2: (0,)}
+        last = rounds + users * SERVED
+        kills = {rounds // 4: (0,), rounds // 2: (1, 2), (rounds + last) // 2: (0,)}
         for part in (users, 2 * users):
             seen = visits(terms, clients, part, at_once=users, seeded=True)
             for number, _ in enumerate(seen, 0 if part == users else rounds):
                 for which in kills.get(number, ()):
                     port = ("--port", ports[which][0], "--application-port", ports[which][1]) if which < 2 else ()
                     running[which].kill_and_start(port)
+                if number == last:
+                    break
             if part == users:
                 assert running[2].now.wait(120) == 0, "the coordinator has ended with an error"
             memory |= {"explores" if part == users else "plans": [round(one.megabytes, 1) for one in running[:2]]}
@@ -134,7 +140,7 @@ def federated(folder: Path, world: str, users: int) -> dict[str, Any]:
         "seconds until a killed service answers": [round(one / 1000, 2) for one in waited.tolist()],
         "MB of each service": memory,
         "bytes that cross": crossed,
-        "model as simulated": bool(np.array_equal(model, expected.model)),
+        "model less the simulation's, largest": float(np.abs(model - expected.model).max()),
     }
 
 

@@ -2,11 +2,11 @@
 
 Run it from a clone: ``python -m benchmarks.platform_federation [--users 200] [--seeds 8]``. In each of three worlds
 whose items have eight features, so many users explore at once, the model crosses, and as many others are served by it
-for 20 rounds. Each service and the coordinator is killed with SIGKILL while users explore, one service again while it plans, and
-started anew with the same command. It prints quantiles of how long calls took, how long those took that waited for a
-start, memory, bytes, and the largest difference between a number of the model and of that of a simulation of the same
-seed, where nothing is killed: what a user adds is rounded to an integer, which may be another by one where the same
-products are summed for many users at once. A client speaks over one connection, so that calls do not wait for others.
+for 20 rounds. Each service and the coordinator is killed with SIGKILL while users explore, one service again while it
+plans, and started anew with the same command. It prints quantiles of how long calls took, how long those took that
+waited for a start, memory, bytes, and the largest difference between a number of the model and of that of a simulation
+of the same seed, where nothing is killed: what a user adds is rounded to integers, of which one may be another where
+products of many users are summed together. A client has one connection, so that its calls do not wait for each other.
 
 How good plans are follows from simulations of 1,600 explorers, without noise and with an ε of 2: the share of the gap
 from random slates to the optimum for the same fresh users, on seeds from the hash of the commit that is checked out.

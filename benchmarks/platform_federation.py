@@ -106,7 +106,7 @@ def federated(folder: Path, world: str, users: int) -> dict[str, Any]:
         ports = [[home.url(who).rpartition(":")[2] for who in ("coordinator", "application")] for home in places]
         where = [word for home in homes for word in ("--platform", home)]
         running.append(Process("slates", "coordinate", folder / "c", *where, *same, "--wait"))
-        clients = [TimedClient.of_folder(home, patience=120.0) for home in homes]
+        clients: list[Any] = [TimedClient.of_folder(home, patience=120.0) for home in homes]
         for client in clients:
             client.took = []
         rounds, memory = users * STAY, {}

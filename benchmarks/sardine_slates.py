@@ -1,11 +1,11 @@
 """Planned slates in SARDINE, a world of others whose users get bored of what they click, beside slates at random.
 
-Run it from a clone, with ``pip install sardine-rec==1.0.8``: ``python -m benchmarks.sardine_slates [--explorers 400]``.
-The environment is ``sardine/SlateTopK-Bored-v0``: slates of 10 of 1,000 items, which have 10 topics, 100 slates a user,
-clicks on any number of them. Two platforms with feedback take turns (:class:`fedrank_zoo.slate_gym.PlanningAgent`).
-Items are their topics, whitened over all items. A slate counts as clicked once, at its first click, with the number of
-its clicks as engagement. It prints clicks a user, with a Student interval: of users whose slates were explored, of
-those in the trial, of those who were served by its verdict, and of as many others with slates at random.
+Run it from a clone, with ``pip install sardine-rec==1.0.8``: ``python -m benchmarks.sardine_slates``. The environment is
+``sardine/SlateTopK-Bored-v0``: slates of 10 of 1,000 items, which have 10 topics, 100 slates a user, clicks on any
+number of them. Two platforms with feedback take turns (:class:`fedrank_zoo.slate_gym.PlanningAgent`). Items are their
+topics, whitened over all items. A slate counts as clicked once, at its first click, with the number of its clicks as
+engagement. It prints clicks a user, with a Student interval: of users whose slates were explored, of
+as many in the trial, of those who were served by its verdict, and of as many others with slates at random.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import argparse
 import importlib
 import json
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -43,20 +42,19 @@ def words_of(clicks: np.ndarray) -> dict[str, Any]:
     return {"users": len(clicks), "clicks": round(mean, 3), "low": round(low, 3), "high": round(high, 3)}
 
 
-def main() -> None:
-    """Measure, print and write :data:`RESULT`."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--explorers", type=int, default=400)
-    parser.add_argument("--trial", type=int, default=400, help="stays by which the plan is tested")
-    parser.add_argument("--served", type=int, default=200, help="users after the trial, and users of random slates")
-    parser.add_argument("--seed", type=int, default=1)
-    given, begun = parser.parse_args(), time.perf_counter()
-    importlib.import_module("sardine")  # makes its environments known
-    env = gymnasium.make(WORLD)
-    items = whitened(np.asarray(env.unwrapped.item_embedd)).astype(np.float32)  # type: ignore[attr-defined]
+def measured(env: Any, explorers: int, served: int, seed: int) -> dict[str, Any]:
+    """Clicks of users who are explored, of as many in the trial, and of those who are served by its verdict.
+
+    Args:
+        env: The environment.
+        explorers: Users who are explored.
+        served: Users after the trial.
+        seed: Of the first users' chance.
+    """
+    items = whitened(np.asarray(env.unwrapped.item_embedd)).astype(np.float32)
     world = {"features": items.shape[1], "candidates": 100, "slate": SLOTS, "time_budget": STEPS}
-    slates = {"explorers": given.explorers, "trial": given.trial, "feedback": "all", "scale": 1.0}
-    rounds = (given.explorers + given.trial + given.served) * STEPS // 2
+    slates = {"explorers": explorers, "trial": explorers, "feedback": "all", "scale": 1.0}
+    rounds = (2 * explorers + served) * STEPS // 2
     terms = Terms.of(from_dict({"protocol": "planned-slates", "rounds": rounds, "world": world, "slates": slates}))
 
     def look(seen: dict[str, Any]) -> tuple[np.ndarray, None]:
@@ -66,24 +64,36 @@ def main() -> None:
         clicked = np.flatnonzero(seen["clicks"])
         return (int(clicked[0]), reward) if len(clicked) else (None, 0.0)
 
-    found: dict[str, Any] = {"settings": vars(given)}
+    found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder, PlanningAgent(terms, Path(folder), look, tell) as agent:
-        parts = {"explored": given.explorers, "trial": given.trial, "served": given.served}
-        for place, (name, users) in enumerate(parts.items()):
-            found[name] = words_of(agent.play(env, users, seed=given.seed + place))
-            print(name, found[name], flush=True)
+        for place, (name, users) in enumerate({"explored": explorers, "trial": explorers, "served": served}.items()):
+            found[name] = words_of(agent.play(env, users, seed=seed + place))
         own = agent.platforms[0]._own
-        found |= {"model": bool(np.any(own.model)), "verdict": verdict_json(own.verdict)}
+    return {**found, "model": bool(np.any(own.model)), "verdict": verdict_json(own.verdict)}
+
+
+def main() -> None:
+    """Measure, print and write :data:`RESULT`."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--explorers", type=int, nargs="+", default=[20, 400], help="of each row; as many in its trial")
+    parser.add_argument("--served", type=int, default=200, help="users after the trial, and users of random slates")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    importlib.import_module("sardine")  # makes its environments known
+    env = gymnasium.make(WORLD)
     random, clicks = np.random.default_rng(given.seed), np.zeros(given.served)
     for user in range(given.served):
         env.reset(seed=given.seed + 2 if user == 0 else None)
         over = False
         while not over:
-            _, reward, terminated, truncated, _ = env.step(random.choice(len(items), SLOTS, replace=False))
-            clicks[user] += reward
+            slate = random.choice(env.unwrapped.num_items, SLOTS, replace=False)  # type: ignore[attr-defined]
+            _, reward, terminated, truncated, _ = env.step(slate)
+            clicks[user] += float(reward)
             over = terminated or truncated
-    found |= {"random": words_of(clicks), "seconds": round(time.perf_counter() - begun)}
-    print(found, flush=True)
+    found: dict[str, Any] = {"settings": vars(given), "random": words_of(clicks)}
+    for explorers in given.explorers:
+        found[f"{explorers} explorers"] = measured(env, explorers, given.served, given.seed)
+    print(json.dumps(found, indent=2))
     RESULT.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 

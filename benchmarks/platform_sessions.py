@@ -26,7 +26,8 @@ from fedrank.deploy.platforms.planning_platform import PlanningPlatform
 from fedrank.engine.settings import read_config
 
 RESULT = Path(__file__).with_suffix(".json")
-_CONFIG = """
+#: Settings of both measurements, with places for d and the number of explorers.
+CONFIG = """
 protocol = "planned-slates"
 rounds = 24400
 
@@ -59,7 +60,7 @@ def main() -> None:
 def measured(folder: Path, given: argparse.Namespace, planned: bool) -> dict[str, float]:
     """Milliseconds of a request at some quantiles; and CPU seconds a request and MB of the service."""
     config, home, random = folder / "run.toml", PlatformFolder(folder / "a"), np.random.default_rng(0)
-    config.write_text(_CONFIG.format(features=given.features, explorers=1 if planned else 200))
+    config.write_text(CONFIG.format(features=given.features, explorers=1 if planned else 200))
     terms = Terms.of(read_config(config))
     if planned:
         plan(terms, home, random)
@@ -69,7 +70,7 @@ def measured(folder: Path, given: argparse.Namespace, planned: bool) -> dict[str
         while not (home.path / "application.url").exists():
             time.sleep(0.1)
         client = PlatformClient.of_folder(home.path)
-        rows = random.uniform(-1.0 if given.features > 1 else 0.0, 1.0, (_ITEMS, given.features)).squeeze().tolist()
+        rows = items(random, _ITEMS, given.features).tolist()
         client.register({f"item-{place}": row for place, row in enumerate(rows)})
         for user in range(_USERS):
             client.begin(f"user-{user}")
@@ -94,6 +95,11 @@ def measured(folder: Path, given: argparse.Namespace, planned: bool) -> dict[str
         service.wait()
 
 
+def items(random: np.random.Generator, number: int, features: int) -> np.ndarray:
+    """Items as platforms agree on: [number, features] uniform in [−1, 1], or [number] in [0, 1] of a single feature."""
+    return random.uniform(-1.0, 1.0, (number, features)) if features > 1 else random.random(number)
+
+
 def plan(terms: Terms, home: PlatformFolder, random: np.random.Generator) -> None:
     """Let a platform explore one user, and tell it a model."""
     home.path.mkdir(parents=True, exist_ok=True)
@@ -101,7 +107,7 @@ def plan(terms: Terms, home: PlatformFolder, random: np.random.Generator) -> Non
     platform, world = PlanningPlatform(terms, 0, store), terms.protocol.world
     platform.begin("explorer")
     for _ in range(world.rounds_per_episode):
-        platform.slate("explorer", random.standard_normal((100, world.features)).squeeze())
+        platform.slate("explorer", items(random, world.candidates, world.features))
         platform.outcome("explorer", 0, 20.0)
     improve = terms.exchanges[-1].request
     weights = random.standard_normal(terms.protocol.learner.parameters).astype(np.float32) / 10

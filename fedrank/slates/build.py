@@ -17,8 +17,8 @@ from fedrank.core.protocol import Party
 from fedrank.engine.model import read_model
 from fedrank.engine.simulator import Conditions, run_keys
 from fedrank.slates.config import BASELINES, SlatesRun
+from fedrank.slates.learner import SlateLearner
 from fedrank.slates.protocol import PlatformProtocol
-from fedrank.slates.sums.learner import SumLearner
 from fedrank.slates.sums.stays import plays_stays
 from fedrank.slates.world.choice import CHOICES
 from fedrank.slates.world.departures import DEPARTURES
@@ -129,41 +129,33 @@ def experiment_of(
             f"world.features = {users.features} is for planned-slates whose users choose by a multinomial, got "
             f"{config.protocol}. Leave world.features out."
         )
-    start = getattr(config, "start_from", "")
-    if start and warm:
-        made = dataclasses.replace(made, start=read_start(start, made.learner))
+    if config.start_from and warm:
+        if not hasattr(made, "start"):
+            raise ConfigError(f"start_from: runs of {config.protocol} start from no model. Leave start_from out.")
+        made = dataclasses.replace(made, start=read_start(config.start_from, made.learner))
     return SlateExperiment(config, users, made)
 
 
-def read_start(file: str, learner: SumLearner) -> Any:
-    """The model that a run of planned slates starts from, a :class:`fedrank.slates.model.SumModel`.
+def read_start(file: str, learner: SlateLearner) -> Any:
+    """The model that a run starts from, a class of :mod:`fedrank.slates.model`.
 
     Args:
         file: Its file.
-        learner: The run's learner, which must have the same sizes.
+        learner: The run's learner, of which it must be a model.
 
     Raises:
-        ModelError: There is no such file, or it is no such model.
-        ConfigError: It was made for platforms, items or stays of other numbers.
+        ModelError: There is no such file, or it is no model of slates.
+        ConfigError: It was made by another learner, or for platforms, items or stays of other numbers.
     """
-    model = read_model(file)
-    if not hasattr(model, "fill_learnt"):
-        raise ModelError(
-            f"{file}: is a {type(model).__name__}; a run of planned slates starts from a model of its own."
-        )
-    found: Any = model
-
-    def sizes(of: SumLearner) -> dict[str, Any]:
-        world = of.world
-        numbers = {"platforms": world.platforms, "candidates": world.candidates, "features": world.features}
-        return {"learner": of.name, **numbers, "rounds of a stay": world.rounds_per_episode}
-
-    if (theirs := sizes(found.learner)) != (ours := sizes(learner)):
-        other = {name: value for name, value in theirs.items() if ours[name] != value}
-        raise ConfigError(
-            f"start_from: {file} is for {other}, and the run has { {name: ours[name] for name in other} }."
-        )
-    return found
+    model: Any = read_model(file)
+    if model.task != "slates":
+        raise ModelError(f"{file}: is a {type(model).__name__}; a run of slates starts from a model of slates.")
+    theirs, ours = model.learner.sizes_of_model, learner.sizes_of_model
+    if theirs != ours:
+        other = [name for name in theirs | ours if theirs.get(name) != ours.get(name)]
+        found, wanted = ({name: of[name] for name in other if name in of} for of in (theirs, ours))
+        raise ConfigError(f"start_from: {file} is for {found}, and the run has {wanted}.")
+    return model
 
 
 def world_of(config: SlatesRun) -> Satisfaction:

@@ -139,6 +139,11 @@ class SlatesRun(RunConfig):
     rounds: int = setting(
         400 * EPISODE, "Rounds, in each of which every platform shows a slate; a user has 61.", low=1, high=10**6
     )
+    start_from: str = setting(
+        "",
+        "Model of the same method to start from, as a file. A plan is tested, or kept if a new fit says nothing; "
+        "networks learn on.",
+    )
     world: World = field(default_factory=World)
     evaluation: Evaluation = field(default_factory=Evaluation)
     own: Any = bound()

@@ -60,6 +60,13 @@ class SlateLearner(abc.ABC):
     world: Satisfaction
     feedback: tuple[bool, ...]
 
+    @property
+    def sizes_of_model(self) -> dict[str, Any]:
+        """Sizes and settings, by name, that must be the same in two runs if one starts from a model of the other."""
+        world = self.world
+        sizes = {"platforms": world.platforms, "candidates": world.candidates, "features": world.features}
+        return {"learner": self.name, **sizes, "rounds of a stay": world.rounds_per_episode}
+
     @abc.abstractmethod
     def first_state(self, key: Key[Array, ""], number: Int[Array, "*#users"] | int) -> Any:
         """A platform's state before its first user.

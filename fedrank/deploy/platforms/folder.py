@@ -21,6 +21,7 @@ asks every platform for its :attr:`Terms.fingerprint`, and refuses platforms wit
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import os
 import secrets
@@ -85,8 +86,12 @@ class Terms:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of protocol and settings: 16 hexadecimal digits."""
-        return hashlib.sha256(repr((self.protocol.name, self.protocol)).encode()).hexdigest()[:16]
+        """Hash of protocol and settings, and of the numbers of a model to start from: 16 hexadecimal digits."""
+        tensors = {} if self.protocol.start is None else self.protocol.start.tensors
+        agreed = hashlib.sha256(repr((self.protocol.name, dataclasses.replace(self.protocol, start=None))).encode())
+        for name, values in sorted(tensors.items()):
+            agreed.update(name.encode() + np.ascontiguousarray(values, np.float32).tobytes())
+        return agreed.hexdigest()[:16]
 
     def compute(self, step: Callable[..., Any], *arguments: Any) -> Any:
         """The value of a step; numbers that are not finite are refused elsewhere, and not warned about."""

@@ -79,7 +79,7 @@ class PlanningCoordinator(AnyCoordinator):
 
     Attributes:
         sums: Replies of the platforms that have sent their last sums, by number; empty with a secure sum.
-        informed_platforms: Numbers of the platforms that have been told the last model.
+        informed_platforms: Numbers of the platforms that have been told the last model, or all started from it.
     """
 
     def __init__(self, terms: Terms, peers: Sequence[Peer], store: KeyValueStore, **options: Any):
@@ -106,22 +106,25 @@ class PlanningCoordinator(AnyCoordinator):
 
     @property
     def informed_platforms(self) -> set[int]:
-        """Numbers of the platforms that have been told the last model."""
-        return set(self._replies[self._last(Improve)])
+        """Numbers of the platforms that have been told the last model; all, where none is made of their users."""
+        last = self._last(Improve)
+        return set(range(len(self._peers)) if last is None else self._replies[last])
 
     @property
     def sums(self) -> dict[int, bytes]:
         """Last sums of the platforms that have sent them, as bytes, by number; empty with a secure sum."""
-        return self._replies[self._last(Release)]
+        last = self._last(Release)
+        return {} if last is None else self._replies[last]
 
     @property
     def trial(self) -> dict[str, Any]:
         """The trial's verdict so far; empty without a trial. See :func:`fedrank.slates.sums.trial.verdict_json`."""
         return verdict_json(self._s.verdict(self.state)) if self._s.learner.trial else {}
 
-    def _last(self, kind: type) -> int:
-        """Place in the schedule of the last exchange of a kind."""
-        return max(at for at, due in enumerate(self._schedule) if isinstance(self.terms.exchanges[due.place], kind))
+    def _last(self, kind: type) -> int | None:
+        """Place in the schedule of the last exchange of a kind; None if there is none."""
+        found = (at for at, due in enumerate(self._schedule) if isinstance(self.terms.exchanges[due.place], kind))
+        return max(found, default=None)
 
     def run(self, on_step: Callable[[StepDone], object] = lambda step: None) -> None:
         """Ask, make models and tell until all have been told the last, or the coordinator is stopped.
@@ -359,7 +362,7 @@ class PlanningCoordinator(AnyCoordinator):
         """Platforms whose sums are in the last model."""
         if self._s.secure_sum:
             last = self._last(Release)
-            there = self._schedule[last].parties if self._over > last else ()
+            there = () if last is None or self._over <= last else self._schedule[last].parties
         else:
             there = self.sums
         return np.array([k in there for k in range(len(self._peers))])

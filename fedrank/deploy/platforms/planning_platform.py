@@ -127,6 +127,7 @@ def schedule(terms: Terms) -> tuple[Due, ...]:
             for place, exchange in enumerate(terms.exchanges)
             if isinstance(exchange, AfterExplorers)
             for round_ in exchange.rounds
+            if round_ >= 0  # without explorers, whose model is one that there was before, there are no sums of them
         )
     )
 
@@ -346,9 +347,11 @@ class PlanningPlatform:
                 _refuse_unlike(self._unlike(self._features))
             number = np.asarray(self.begun, np.int64)
             drawn = number if self.seeded else np.asarray(_hash(f"{self.terms.fingerprint} {session}".encode()))
+            # A platform without feedback sends no sums of the trial; that it is over says the last verdict to all.
+            arm = self._learner.arm_at(self._own, drawn % 2**31, self._has_answered(Decide))
             new = self._first._replace(
                 number=number, last=np.asarray(now), tested=np.asarray(int(self.has_planned)),
-                arm=np.asarray(self._learner.arm_at(self._own, drawn % 2**31, self._collecting is None), np.int64),
+                arm=np.asarray(arm, np.int64),
             )  # fmt: skip
             self._keep(session, new, self._own, begun=self.begun + 1)
         else:
@@ -535,9 +538,8 @@ class PlanningPlatform:
 
     @property
     def has_planned(self) -> bool:
-        """True if the platform has been sent the last model, and has planned."""
-        last = [due for due in self._schedule if isinstance(self.terms.exchanges[due.place], Improve)][-1]
-        return (last.round, last.place) in self._answers
+        """True if the platform has been sent the last model, or started from one, and has planned."""
+        return self._has_answered(Improve)
 
     # -- for the coordinator ---------------------------------------------------------------------------------------
 
@@ -776,7 +778,11 @@ class PlanningPlatform:
     @property
     def _knows_clip(self) -> bool:
         """True if the clip is known: that of the settings, or the one that was found."""
-        told = (due for due in self._schedule if isinstance(self.terms.exchanges[due.place], SetClip))
+        return self._has_answered(SetClip)
+
+    def _has_answered(self, kind: type) -> bool:
+        """True if the platform has had all exchanges of a kind that there are."""
+        told = (due for due in self._schedule if isinstance(self.terms.exchanges[due.place], kind))
         return all((due.round, due.place) in self._answers for due in told)
 
     def _wait_for(self, due: Due) -> None:

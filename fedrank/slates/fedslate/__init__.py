@@ -75,11 +75,14 @@ class NetworkPlatforms(LearnerProtocol):
 
     Attributes:
         critic: Makes the learner from the settings; None: the one that ``slates.critic`` names.
+        start: The networks that there are before the first user, a :class:`fedrank.slates.model.SlateModel`; None:
+            random ones.
     """
 
     slates: Slates = field(default_factory=Slates)
     learning_rate: float | None = setting(None, "Step size of Adam. Default: 0.0003; 0.01 as published.")
     critic: Callable[[Any], ValueLearner] | None = bound()
+    start: Any = bound()
 
     wide = True
     scores = True
@@ -160,7 +163,20 @@ class NetworkPlatforms(LearnerProtocol):
 
     @override
     def init(self, key: Key[Array, ""]) -> CoordinatorState:
-        return first_coordinator_state(self.slates, key)
+        state = first_coordinator_state(self.slates, key)
+        if self.start is None:
+            return state
+        weights = jnp.asarray(self.start.federated)
+        return state._replace(weights=weights, target=weights)
+
+    @override
+    def platform(self, key: Any, number: Any) -> PlatformState:
+        own: Any = self.learner.first_state(key, number)
+        if self.start is None:
+            return own
+        of_all = (self.start.platforms, self.start.choices)
+        weights, choice = (jnp.stack([jnp.asarray(one) for one in of.values()])[number] for of in of_all)
+        return own._replace(weights=weights, target=weights, choice=choice)
 
     @override
     def weights(self, state: CoordinatorState) -> Float[Array, "*runs weights"]:

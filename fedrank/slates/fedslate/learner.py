@@ -122,6 +122,13 @@ class ValueLearner(SlateLearner):
         """For each platform, true if it sees clicks and engagement."""
         return self.settings.sees
 
+    @property
+    @override
+    def sizes_of_model(self):
+        s = self.settings
+        networks = {"network": s.local, "joined by": s.federated_network, "faults": s.all_faults}
+        return {**super().sizes_of_model, **networks, "reward scale": s.reward_scale, "centred": s.centred}
+
     # -- the critic --------------------------------------------------------------------------------------------------
 
     @abc.abstractmethod

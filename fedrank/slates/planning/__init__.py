@@ -108,9 +108,6 @@ class PlannedRun(SlatesRun):
         high=10**6,
     )
     seeds: int = setting(3, "Number of runs with different seeds.", low=1, high=1000)
-    start_from: str = setting(
-        "", "Model of planned-slates to start from, as a file: its plan is tested, or kept if a new fit says nothing."
-    )
     evaluation: Evaluation = field(default_factory=lambda: Evaluation(every=(MOST_EXPLORERS + LEAST_TRIAL) * EPISODE))
 
 
@@ -142,7 +139,7 @@ class PlannedSlates(SummedSlates):
                 f"rounds must be at least {(bounders + 1) * stay}, one user's stay of {stay} rounds{before}; got "
                 f"{run.rounds}."
             )
-        warm = bool(getattr(run, "start_from", ""))
+        warm = bool(run.start_from)
         most = 0 if warm else min(MOST_EXPLORERS * run.world.features, users)
         explorers = most if self.slates.explorers is None else self.slates.explorers
         if not explorers and bounders:

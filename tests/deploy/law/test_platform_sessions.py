@@ -1,20 +1,25 @@
 """Sessions of a platform: a simulator's numbers one after the other, anybody's in any order, whoever is killed when."""
 
 import contextlib
+import dataclasses
 import json
 import threading
 import time
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from planning_worlds import Application, Direct, coordinator_in, explore, platform_in, question, simulated
 
+import fedrank
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.platforms.client import PlatformClient, visits
 from fedrank.deploy.platforms.folder import MOST_CALLS, NotYetError, PlatformFolder, RefusedError, Terms
 from fedrank.deploy.platforms.planning_platform import REMEMBERED, PlanningPlatform
 from fedrank.deploy.platforms.service import ListenAt, ledger_of, platform_servers
-from fedrank.engine.settings import from_dict
+from fedrank.engine.settings import from_dict, read_config
+from fedrank.engine.study import load_file
 
 ROUNDS, STAY, EXPLORERS = 16, 4, 2
 LAST = STAY * EXPLORERS - 1
@@ -504,3 +509,40 @@ def test_in_the_fallback_the_slate_is_that_of_the_application(tmp_path):
     for bad in ([0], [0, 0], [0, 4], ["a", 1], [True, 2]):
         with pytest.raises(RefusedError, match="malformed"):
             platform.slate("t 0", FOUR, present=bad)
+
+
+def test_the_benchmark_of_sessions_makes_a_platform_that_plans(tmp_path):
+    """Its explorer is shown items as they are agreed: the platform sends its sums, and takes the model."""
+    program = load_file(Path(__file__).resolve().parents[3] / "benchmarks" / "platform_sessions.py")
+    (tmp_path / "run.toml").write_text(program.CONFIG.format(features=8, explorers=1))
+    terms, home = Terms.of(read_config(tmp_path / "run.toml")), PlatformFolder(tmp_path / "a")
+    program.plan(terms, home, np.random.default_rng(0))
+    store = home.open_store("platform 0", terms, False)
+    state = PlanningPlatform(terms, 0, store).state()
+    store.close()
+    assert state["planned"] and state["stays"] == 1 and not state["unlike"]
+
+
+def test_platforms_that_start_from_a_model_plan_at_once_as_in_a_simulation(tmp_path):
+    """No user is explored: the file's plan is tested on the first who come; another file is other terms."""
+    found = fedrank.train(folder=tmp_path / "run", **{**SETTINGS, "seeds": 1})
+    model: Any = fedrank.load(found.path)
+    trial = {**SETTINGS, "slates": {"trial": ROUNDS // STAY - 1, "looks": 1}}
+    agreed, other = (
+        Terms.of(from_dict({**trial, "start_from": str(one.save(tmp_path / f"{number}.safetensors"))}))
+        for number, one in enumerate((model, dataclasses.replace(model, model=model.model + np.float32(1))))
+    )
+    assert agreed.fingerprint != other.fingerprint
+    holder = {index: platform_in(tmp_path, agreed, index) for index in range(2)}
+    assert all(platform.state()["planned"] for platform in holder.values())
+    clients, peers = ([kind(holder, index) for index in range(2)] for kind in (Application, Direct))
+    rounds = list(visits(agreed, clients, ROUNDS // STAY - 1, seeded=True))
+    with coordinator_in(tmp_path, agreed, peers) as coordinator:
+        coordinator.run()
+    rounds += visits(agreed, clients, ROUNDS // STAY, seeded=True)  # the last one by the verdict
+    state, _, seen = simulated(agreed, ROUNDS)
+    np.testing.assert_array_equal([one.engagement for one in rounds], seen["world"]["engagement"][:, 0])
+    np.testing.assert_array_equal(coordinator.state.evidence, state.evidence)
+    np.testing.assert_array_equal(coordinator.state.model, model.model)
+    assert coordinator.done and coordinator.informed_platforms == {0, 1} and not coordinator.sums
+    assert {entry.exchange for entry in ledger_of(coordinator).entries} == {"trial", "verdict"}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedrank
-from fedrank.core.errors import DataError, ModelError, UnknownNameError
+from fedrank.core.errors import ConfigError, DataError, ModelError, UnknownNameError
 from fedrank.engine.settings import as_dict, from_dict
 from fedrank.slates.build import experiment_of
 from fedrank.slates.fedslate.learner import SlateQ, federated_values, others_mean
@@ -145,3 +145,23 @@ def test_a_critic_of_somebody_else_scores_by_itself_and_by_no_other(played, mode
         fedrank.load(file)
     with pytest.raises(ModelError, match="Contrary"):
         fedrank.load(model.save(tmp_path / "plain.safetensors"), own=protocol)
+
+
+def test_a_run_starts_from_a_saved_model_and_refuses_others(model, tmp_path):
+    """Before the burn-in no network steps, so that those of the file are what the run ends with."""
+    start, few = str(model.save(tmp_path / "start.safetensors")), {"episodes": 2, "baselines": ["random"]}
+    again = {**SMALL, "rounds": 8, "start_from": start, "slates": {**SMALL["slates"], "burn_in": 100}}
+    run = fedrank.train(**{**again, "evaluation": few}, folder=tmp_path / "run")
+    warm = fedrank.load(run.path)
+    for name, values in model.tensors.items():
+        if not name.startswith("choice"):  # which learns from every click
+            np.testing.assert_array_equal(warm.tensors[name], values)
+    alone = {name: value for name, value in again["slates"].items() if name != "head_widths"}
+    for other, what in (
+        ({"slates": {**again["slates"], "local_widths": [5]}}, "network"),
+        ({"world": {**SMALL["world"], "candidates": 6}}, "candidates"),
+        ({"protocol": "slateq", "slates": alone}, "joined by"),
+        ({"protocol": "planned-slates", "slates": {}}, "learner"),
+    ):
+        with pytest.raises(ConfigError, match=what):
+            experiment_of(from_dict({**again, **other}).resolved())

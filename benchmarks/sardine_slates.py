@@ -1,6 +1,6 @@
 """Planned slates in SARDINE, a world of others whose users get bored of what they click, beside slates at random.
 
-Run it from a clone, with ``pip install sardine-rec==1.0.8``: ``python -m benchmarks.sardine_slates``. The environment is
+Run it from a clone, with ``pip install sardine-rec==1.0.8``: ``python -m benchmarks.sardine_slates``. The world is
 ``sardine/SlateTopK-Bored-v0``: slates of 10 of 1,000 items, which have 10 topics, 100 slates a user, clicks on any
 number of them. Two platforms with feedback take turns (:class:`fedrank_zoo.slate_gym.PlanningAgent`). Items are their
 topics, whitened over all items. A slate counts as clicked once, at its first click, with the number of its clicks as

@@ -401,17 +401,7 @@ class Effects:
         return " and ".join(f"{verb} {wording.in_words(names)}" for verb, names in of if names)
 
 
-@dataclass(frozen=True)
-class Level:
-    """Names of those that tests do not tell apart from the best."""
-
-    names: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"not told apart from it: {wording.in_words(self.names)}"
-
-
-Result = Level | Measured | Comparison | Unseen | Ends | Spent | Share | Percent | Size | Named | Effects
+Result = Measured | Comparison | Unseen | Ends | Spent | Share | Percent | Size | Named | Effects
 
 
 @dataclass(frozen=True)

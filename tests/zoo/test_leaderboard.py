@@ -18,7 +18,7 @@ from fedrank.engine.executors import Cell, Here
 from fedrank.engine.methods import method, method_names
 from fedrank.engine.run import run_experiment
 from fedrank.engine.run_folder import RunFolder
-from fedrank.engine.settings import from_dict, with_setting
+from fedrank.engine.settings import as_dict, from_dict, with_setting
 from fedrank_zoo.leaderboard import grid as grids
 from fedrank_zoo.leaderboard.board import read_grid, run_board, standings_of
 from fedrank_zoo.leaderboard.cell import compute
@@ -89,6 +89,41 @@ def test_the_budget_is_the_same_for_all():
         assert config.rounds * config.clients * config.interactions == TINY.budget
         assert (config.seed, config.seeds) == (TINY.seed, TINY.seeds)
         assert getattr(getattr(config, "privacy", None), "p", None) in (None, 1.0)  # without a promise, no lies
+
+
+def test_what_is_promised_is_said_whatever_the_defaults_are(monkeypatch):
+    asked = []
+    monkeypatch.setattr(grids, "from_dict", lambda settings: asked.append(settings) or from_dict(settings))
+    said = {True: 0, False: 0}
+    for entrant in entrants():
+        for epsilon in EPSILONS:
+            config = configuration(entrant, Block("generated", "perfect", epsilon=epsilon), GENERATED, TINY)
+            if isinstance(config, str) or not (privacy := as_dict(config).get("privacy")):
+                continue
+            given = asked[-1]["privacy"]
+            for name in ("p", "epsilon_user"):
+                assert (name in privacy) == (name in given) and given.get(name) == privacy.get(name)
+            assert given.get("name", privacy["name"]) == privacy["name"] and (
+                "name" in given or "epsilon_user" in given
+            )
+            said["p" in given] += 1
+    assert min(said.values()) > 3
+
+
+def test_a_question_that_is_not_asked_has_no_circumstances():
+    for questions, count in (((), 2), (("privacy",), 5), (("attacks",), 3), (("heterogeneity", "attacks"), 7)):
+        blocks = default_grid(
+            TINY, [GENERATED], [Entrant("x", "pdgd")], clicks=("perfect", "navigational"), questions=questions
+        ).blocks
+        assert len(blocks) == len(set(blocks)) == count
+        for name, field, plain in (
+            ("privacy", "epsilon", None),
+            ("attacks", "attack", "none"),
+            ("heterogeneity", "heterogeneity", "iid"),
+        ):
+            assert any(getattr(block, field) != plain for block in blocks) == (name in questions)
+    with pytest.raises(UnknownNameError, match="privacy"):
+        default_grid(TINY, [GENERATED], entrants(["pdgd"]), questions=("privacy", "attack"))
 
 
 def test_a_promise_is_that_of_a_user_in_all_of_training():
@@ -256,7 +291,7 @@ def test_a_board_that_is_run_again_computes_nothing(board, monkeypatch):
     folder, grid, standings = board
     monkeypatch.setattr("fedrank_zoo.leaderboard.board.compute", lambda about: pytest.fail("computed again"))
     again = run_board(grid, folder, Here())
-    assert results_frame(again).equals(results_frame(standings))
+    assert results_frame(again).to_csv() == results_frame(standings).to_csv()
 
 
 @pytest.mark.minutes

@@ -23,6 +23,7 @@ def leaderboard(
     methods: Names = (),
     data: Names = (),
     clicks: Names = (),
+    questions: Names = (),
     official: Switch = False,
     full: Switch = False,
     fraction: float = 1.0,
@@ -48,6 +49,8 @@ def leaderboard(
             all: every set that is here. All their queries are divided in five, each of which judges once.
         official: The data sets' own folds that have test queries here, in place of that division.
         clicks: Click models of the users, the first of which is the one where other things change.
+        questions: What changes beside data and users: privacy, attacks, heterogeneity; by default each of them; none:
+            nothing.
         full: Every combination, all click models, two-layer rankers and all robust rules: days of processor time.
         fraction: Part of the rounds and seeds to run, for a quick look: 0.1.
         seeds: Runs of each cell.
@@ -58,12 +61,12 @@ def leaderboard(
     """
     from fedrank.engine.executors import executor as chosen
     from fedrank_zoo.leaderboard.board import run_board
-    from fedrank_zoo.leaderboard.grid import Terms, default_grid, entrants, parts_here
+    from fedrank_zoo.leaderboard.grid import QUESTIONS, Terms, default_grid, entrants, parts_here
 
     terms = Terms(seeds=seeds, seed=seed).part(fraction)
-    grid = default_grid(
-        terms, parts_here(data, official=official), entrants(methods, full=full), clicks=clicks, full=full
-    )
+    parts, who = parts_here(data, official=official), entrants(methods, full=full)
+    asked = () if list(questions) == ["none"] else questions or QUESTIONS
+    grid = default_grid(terms, parts, who, clicks=clicks, questions=asked, full=full)
     with chosen(executor, workers, address) as computing:
         standings = run_board(grid, out, computing, _heard(quiet))
     _show(standings, out, as_json)

@@ -49,11 +49,19 @@ SCEPTICS = ("BestFeature", "MSE", "LambdaMART")
 #: ε of all that a user does, over all of training; None: nothing is promised. Infinite: the lists and clips of the way
 #: that promises one, without noise, which is what a promise is compared with.
 EPSILONS: tuple[float | None, ...] = (None, math.inf, 4.0, 1.0)
+#: Settings where nothing is promised, of the first of which a method has all.
+PLAIN: tuple[dict[str, Json], ...] = (
+    {"privacy.name": "randomised-response", "privacy.p": 1.0},
+    {"privacy.name": "clear", "privacy.clip_norm": "l1"},
+    {},
+)
 #: Settings of a way without noise, of the first of which a method has all.
 NOISELESS: tuple[dict[str, Json], ...] = (
-    {"presentation.name": "interleaved", "privacy.p": 1.0},
+    {"presentation.name": "interleaved", "privacy.name": "randomised-response", "privacy.p": 1.0},
     {"privacy.epsilon_user": 500.0},
 )
+#: What changes beside data and users, as the page's questions are called.
+QUESTIONS = ("privacy", "attacks", "heterogeneity")
 #: Users of the default run, and of the full one.
 CLICKS = ("navigational", "informational", "perfect", "dynamic-bayesian")
 #: Data sets of the default run, where they are here.
@@ -333,6 +341,7 @@ def default_grid(
     who: Sequence[Entrant],
     *,
     clicks: Sequence[str] = (),
+    questions: Sequence[str] = QUESTIONS,
     full: bool = False,
 ) -> Grid:
     """The grid: by default one circumstance changes at a time, from navigational users whose devices are alike.
@@ -342,10 +351,11 @@ def default_grid(
         parts: Divisions of the data.
         who: The methods.
         clicks: Click models; empty: :data:`CLICKS`, or all of them with ``full``.
+        questions: What changes beside data and users, of :data:`QUESTIONS`.
         full: Every combination.
 
     Raises:
-        UnknownNameError: There is no such click model.
+        UnknownNameError: There is no such click model or question.
         ConfigError: There is no data or no method.
     """
     if not parts or not who:
@@ -354,6 +364,12 @@ def default_grid(
     for name in users:
         if not is_file(name):
             USERS.entry(name)
+    for name in questions:
+        if name not in QUESTIONS:
+            raise UnknownNameError("question", name, QUESTIONS)
+    kinds = [kind for kind in HETEROGENEITY if kind == "iid" or "heterogeneity" in questions]
+    epsilons = [epsilon for epsilon in EPSILONS if epsilon is None or "privacy" in questions]
+    attacks = [attack for attack in ATTACKS if attack == "none" or "attacks" in questions]
     first = users[0]
     blocks: list[Block] = []
     for data in dict.fromkeys(part.data for part in parts):
@@ -361,15 +377,15 @@ def default_grid(
             blocks += [
                 Block(data, user, kind, epsilon, attack)
                 for user in users
-                for kind in HETEROGENEITY
-                for epsilon in EPSILONS
-                for attack in ATTACKS
+                for kind in kinds
+                for epsilon in epsilons
+                for attack in attacks
             ]
             continue
         blocks += [Block(data, user) for user in users]
-        blocks += [Block(data, first, epsilon=epsilon) for epsilon in EPSILONS if epsilon is not None]
-        blocks.append(Block(data, first, attack="poisoned-clicks"))
-        blocks += [Block(data, first, kind) for kind in HETEROGENEITY if kind != "iid"]
+        blocks += [Block(data, first, epsilon=epsilon) for epsilon in epsilons if epsilon is not None]
+        blocks += [Block(data, first, attack=attack) for attack in attacks if attack == "poisoned-clicks"]
+        blocks += [Block(data, first, kind) for kind in kinds if kind != "iid"]
     return Grid(terms, tuple(parts), tuple(who), tuple(blocks))
 
 
@@ -406,16 +422,16 @@ def _adapt(settings: dict[str, Json], names: set[str], block: Block, terms: Term
         # The amounts are 1, 3, 5, 7 and 9 ninths of the largest: five ninths on average. A cell takes as many rounds as
         # the budget of interactions pays for.
         settings["interactions"] = max(2, 2 * (terms.interactions * 9 // 10))
+    # What is promised is always said: a result must not depend on what a method promises by default.
     if block.epsilon is None:
-        if "privacy.p" in names:
-            settings["privacy.p"] = 1.0
+        settings |= next(one for one in PLAIN if set(one) <= names)
         return ""
     if "privacy.epsilon_user" not in names:
         return "it promises no ε of all that a user does"
-    settings["privacy.epsilon_user"] = block.epsilon
     if block.epsilon == math.inf:
-        del settings["privacy.epsilon_user"]
         settings |= next(one for one in NOISELESS if set(one) <= names)
+    else:
+        settings["privacy.epsilon_user"] = block.epsilon
     # Devices that keep their queries cannot be new ones every round: they take part in all of them.
     if "population" in names and settings.get("share", "uniform") == "uniform":
         settings["population"] = terms.population

@@ -5,6 +5,7 @@ A chart has dots with intervals: rows under several circumstances, in panels bel
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from fedrank.core.trees import Json
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.report import describe, figures, tables, wording
 from fedrank.report.charts import OKABE_ITO, RULE, Chart, Entry, Panel, compose, decimal_labels, element
-from fedrank.report.claims import Level, Measured, Named, Number, Opening, Sentence, Share, head, join_all, say
+from fedrank.report.claims import Measured, Named, Number, Opening, Sentence, Share, head, join_all, say
 from fedrank.report.figures import nice_domain
 from fedrank.report.html import Html, document, h, join, section
 from fedrank.report.statistics import Estimate
@@ -210,7 +211,7 @@ def charts(standings: Standings, found: Sequence[Contrast]) -> dict[str, Chart]:
 
 def _dot(data: str, row: str, series: str, estimate: Estimate | None, strong: bool) -> Dot:
     assert estimate is not None
-    return Dot(data_title(data), row, series, estimate.mean, estimate.low, estimate.high, strong)
+    return Dot(data, row, series, estimate.mean, estimate.low, estimate.high, strong)
 
 
 def _data(standings: Standings) -> list[str]:
@@ -238,6 +239,7 @@ def ranking_table(standings: Standings, data: str, found: Sequence[Contrast]) ->
         for t in found
         if t.question == "methods" and t.data == data and t.reference.startswith("labels")
     }
+    plain = standings.having(data=data, budget="interactions", heterogeneity="iid", epsilon=None, attack="none")
     rows = []
     for method in dict.fromkeys(name for budget in BUDGETS for name in at[budget]):
         row: dict[str, Json] = {"method": method}
@@ -249,9 +251,12 @@ def ranking_table(standings: Standings, data: str, found: Sequence[Contrast]) ->
             row[f"{budget} f"] = None if feature is None else _p(feature.corrected)
             if mine is not None:
                 row["source"] = mine.source
-        online = at["interactions"].get(method)
-        row["online"] = None if online is None else online.estimate("online")
+        row |= {
+            one.block.clicks: one.estimate() for one in plain if (one.method, one.source) == (method, row["source"])
+        }
         rows.append(row)
+    users = dict.fromkeys(one.block.clicks for one in plain)
+    sources = {row["source"] for row in rows} - {OURS, "labels"}
     columns = (
         Column("method", "method"),
         Column("interactions", f"{MEASURE} at {budget_words(standings, 'interactions')}", numeric=True),
@@ -259,15 +264,15 @@ def ranking_table(standings: Standings, data: str, found: Sequence[Contrast]) ->
         Column("interactions f", f"p, to {SCEPTICS[0]}", numeric=True),
         Column("bytes", f"{MEASURE} at {budget_words(standings, 'bytes')}", numeric=True),
         Column("bytes p", "p, to the best", numeric=True),
-        Column("online", f"{MEASURE} users saw meanwhile", numeric=True),
-        Column("source", "source"),
+        *(Column(one, f"{one} users", numeric=True) for one in users if len(users) > 1),
+        *([Column("source", "source")] if sources else []),
     )
     parts = wording.in_words([part.name for part in standings.grid.parts_of(data)])
     notes = (
         f"Means over {parts}; {_users(standings)}. p: paired randomisation test over queries, corrected (Holm) for "
         "all tests of this question.",
     )
-    return Table(data_title(data), columns, tuple(rows), notes)
+    return Table(f"{data}: {data_title(data)}", columns, tuple(rows), notes)
 
 
 def tests_table(question: Question, found: Sequence[Contrast]) -> Table:
@@ -304,13 +309,14 @@ def tests_table(question: Question, found: Sequence[Contrast]) -> Table:
 
 
 def rows_table(standings: Standings) -> Table:
-    """Everything, rows without values and why included."""
+    """All rows with values; rankers trained on labels once, as no promise changes them."""
+    having = [row for row in standings.having() if row.source != "labels" or row.block.epsilon is None]
     rows = []
-    for row in standings.rows[:MOST_ROWS]:
+    for row in having[:MOST_ROWS]:
         block = row.block
         about: dict[str, Json] = {"method": row.method, "data": block.data, "clicks": block.clicks}
         about |= {"heterogeneity": block.heterogeneity, "attack": block.attack, "budget": row.budget}
-        about["epsilon"] = epsilon_words(block.epsilon)
+        about["epsilon"] = "no noise" if block.epsilon == math.inf else epsilon_words(block.epsilon)
         about |= {"value": row.estimate(), "online": row.estimate("online"), "source": row.source}
         about["sent"] = wording.size(row.bytes) if row.bytes else ""
         about["why"] = row.why or row.evidence
@@ -327,11 +333,20 @@ def rows_table(standings: Standings) -> Table:
         Column("online", "users saw meanwhile", numeric=True),
         Column("sent", "sent", numeric=True),
         Column("source", "source"),
-        Column("why", "why there is no value; or evidence"),
+        *([Column("why", "what lacks, or evidence")] if any(row["why"] for row in rows) else []),
     )
-    more = len(standings.rows) - MOST_ROWS
+    more = len(having) - MOST_ROWS
     notes = [f"{more:,} more rows are in results.csv."] if more > 0 else []
     return Table("Every row", columns, tuple(rows), (*notes, "results.csv has more measures of the same rows."))
+
+
+def _without_value(standings: Standings) -> Html:
+    """Why rows have no value: each reason with the methods that have it."""
+    reasons: dict[str, dict[str, None]] = {}
+    for row in standings.rows:
+        if not row.by_seed:
+            reasons.setdefault(row.why, {})[row.method] = None
+    return h("ul", *(h("li", f"{wording.in_words(list(names))}: {why}") for why, names in reasons.items()))
 
 
 def _p(value: float | None) -> str:
@@ -342,49 +357,64 @@ def _p(value: float | None) -> str:
 
 
 def leaders(standings: Standings, found: Sequence[Contrast]) -> Sentence:
-    """On each data set: who is above the best single feature, what labels reach, who leads, and who is level."""
+    """On each data set: how many methods are above the best single feature, who leads, and what labels reach."""
     said = []
     for data in _data(standings):
-        rows = [row for row in rank_methods(standings, data, "interactions") if row.source == OURS]
+        ranked = rank_methods(standings, data, "interactions")
+        rows = [row for row in ranked if row.source == OURS]
         if not rows:
             continue
-        worse = {
-            t.name
-            for t in found
-            if (t.question, t.data, t.budget) == ("methods", data, "interactions")
-            and t.reference == rows[0].method
-            and t.survives
+        reached = {
+            row.method.removeprefix("labels: "): one.mean
+            for row in ranked
+            if row.source == "labels" and (one := row.estimate()) is not None
         }
-        level = tuple(row.method for row in rows[1:] if row.method not in worse)
         best = rows[0].estimate()
         assert best is not None  # a row of ours has values
-        said += _against_labels(standings, data, found)
-        leads = say(Named(f"{data_title(data)}: {rows[0].method}"), " leads with ", Measured(best, MEASURE, 4), "; ")
-        said.append(say(leads, Level(level) if level else "all others are below it", "."))
+        sentence = say(Named(data), ": ")
+        if SCEPTICS[0] in reached:
+            above = sum(t.survives and t.queries.difference > 0 for t in _to_feature(found, data))
+            feature = Measured(reached.pop(SCEPTICS[0]), MEASURE)
+            sentence += say(
+                Share(above, len(rows)), " methods are above the best single feature (", feature, ") after correction; "
+            )
+        sentence += say(Named(rows[0].method), " leads with ", Measured(best, MEASURE))
+        if reached:
+            most = max(reached, key=lambda name: reached[name])
+            sentence += say("; labels reach ", Measured(reached[most], MEASURE), " (", Named(most), ")")
+        said.append(sentence + say("."))
     return join_all(said)
 
 
-def _against_labels(standings: Standings, data: str, found: Sequence[Contrast]) -> list[Sentence]:
-    """Who is above the best single feature, and what labels reach; nothing without such a feature."""
-    whole = [row for row in rank_methods(standings, data, "interactions") if row.source == "labels"]
-    reached = {row.method.removeprefix("labels: "): row.estimate() for row in whole}
-    means = {name: one.mean for name, one in reached.items() if one is not None}
-    if SCEPTICS[0] not in means:
-        return []
-    above = [test.name for test in found if _above_feature(test, data)]
-    who = Named(wording.in_words(above) if above else "no method")
-    feature = Measured(means.pop(SCEPTICS[0]), MEASURE)
-    sentence = say(Named(data_title(data)), ": above the best single feature (", feature, ") is ", who)
-    if means:
-        best = max(means, key=lambda name: means[name])
-        sentence += say("; labels reach ", Measured(means[best], MEASURE), " (", Named(best), ")")
-    return [sentence + say(".")]
+def _to_feature(found: Sequence[Contrast], data: str, budget: str = "interactions") -> list[Contrast]:
+    asked = ("methods", data, budget, f"labels: {SCEPTICS[0]}")
+    return [test for test in found if (test.question, test.data, test.budget, test.reference) == asked]
 
 
-def _above_feature(test: Contrast, data: str) -> bool:
-    about = (test.question, test.data, test.budget, test.reference)
-    ours = ("methods", data, "interactions", f"labels: {SCEPTICS[0]}")
-    return about == ours and test.survives and test.queries.difference > 0
+def survivors(standings: Standings, data: str, found: Sequence[Contrast]) -> list[str]:
+    """The differences between methods that survive correction on one data set, in words: a text for each budget."""
+    said = []
+    for budget in BUDGETS:
+        to_feature = _to_feature(found, data, budget)
+        mine = [t for t in found if (t.question, t.data, t.budget) == ("methods", data, budget)]
+        to_best = [test for test in mine if test not in to_feature]
+        above, below = (
+            [t for t in to_feature if t.survives and (t.queries.difference > 0) == more] for more in (True, False)
+        )
+        clauses = [f"above {SCEPTICS[0]} {_listed(above)}", f"below it {_listed(below)}"]
+        if to_best:
+            lost = _listed([test for test in to_best if test.survives])
+            level = [test.name for test in to_best if not test.survives]
+            clauses.append(f"below the best, {to_best[0].reference}, {lost}")
+            clauses.append(f"{wording.in_words(level) if level else 'no method'} not told apart from it")
+        if mine:
+            said.append(f"After correction, {budget_words(standings, budget)}: {'; '.join(clauses)}.")
+    return said
+
+
+def _listed(tests: Sequence[Contrast]) -> str:
+    named = [f"{t.name} ({wording.format_value(t.seeds.mean, signed=True, digits=3)})" for t in tests]
+    return wording.in_words(named) if named else "no method"
 
 
 def findings(standings: Standings, found: Sequence[Contrast]) -> dict[str, str]:
@@ -399,7 +429,9 @@ def findings(standings: Standings, found: Sequence[Contrast]) -> dict[str, str]:
             continue
         text = f"{len(lost)} of {len(mine)} differences are losses that survive correction"
         text += f", {len(won)} are gains." if won else "."
-        if lost:
+        if len(lost) == 1:
+            text += f" {_describe_contrast(lost[0])}."
+        elif lost:
             most = min(lost, key=lambda t: t.seeds.mean)
             least = max(lost, key=lambda t: t.seeds.mean)
             text += f" The largest: {_describe_contrast(most)}; the smallest: {_describe_contrast(least)}."
@@ -408,7 +440,7 @@ def findings(standings: Standings, found: Sequence[Contrast]) -> dict[str, str]:
 
 
 def _describe_contrast(test: Contrast) -> str:
-    return f"{test.about}, {test.name}, {data_title(test.data)}: {wording.format_value(test.seeds.mean, signed=True)}"
+    return f"{test.about}, {test.name}, {test.data}: {wording.format_value(test.seeds.mean, signed=True)}"
 
 
 def board_opening(standings: Standings, found: Sequence[Contrast], drawn: Iterable[str]) -> Opening:
@@ -418,14 +450,17 @@ def board_opening(standings: Standings, found: Sequence[Contrast], drawn: Iterab
     survive = sum(test.survives for test in found)
     tested = sum(test.corrected is not None for test in found)
     sentence = leaders(standings, found) or say("Nothing has been computed yet.")
-    reasons = sum(not row.by_seed for row in standings.rows)
     numbers = [
         Number("Differences that survive correction", Share(survive, tested), "over queries, Holm, by question"),
-        Number("Rows", Named(f"{len(standings.rows):,}"), f"{reasons:,} of them say why they have no value"),
         Number(
             "Interactions of a run", Named(f"{terms.budget:,}"), f"the other budget: {budget_words(standings, 'bytes')}"
         ),
-        Number("Processor time", Named(f"{standings.cpu_seconds / 60:,.1f} min")),
+        Number(
+            "Interactions to tune by",
+            Named(f"{len(STEPS) * terms.budget:,}"),
+            f"alike for all: {len(STEPS)} step sizes, on queries that do not judge",
+        ),
+        Number("Seeds", Named(f"{terms.seeds}"), "none of them was used in development or to choose by"),
     ]
     title = f"{len(methods)} methods that learn to rank from clicks, on {len(sets)} data set{'s' * (len(sets) > 1)}"
     shown = FIRST if FIRST in drawn else ""
@@ -459,6 +494,7 @@ def _measurements(standings: Standings) -> Html:
         "Poisoning: 30 % of the devices click what is worst; all else that they send is as it should be.",
         "Intervals: 95 %, Student’s t over seeds of the mean over divisions. Tests: over queries, each the mean over "
         "seeds and divisions; the leader is chosen on the same queries, which favours it.",
+        f"Processor time: {standings.cpu_seconds / 60:,.1f} minutes.",
         *standings.notes,
     ]
     return h("ul", *(h("li", item) for item in items))
@@ -469,8 +505,11 @@ def document_of(standings: Standings, found: Sequence[Contrast], drawn: Mapping[
     top, said = board_opening(standings, found, drawn), findings(standings, found)
     chart = drawn[FIRST].figure(FIRST, top.description) if FIRST in drawn else None
     caveats = ["Simulated users", *_caveats(standings)]
-    about = f"fedrank reproduce leaderboard · {', '.join(map(data_title, _data(standings)))}"
-    methods = [tables.to_html(ranking_table(standings, data, found)) for data in _data(standings)]
+    about = f"fedrank reproduce leaderboard · {', '.join(_data(standings))}"
+    methods = []
+    for data in _data(standings):
+        methods.append(tables.to_html(ranking_table(standings, data, found)))
+        methods += [h("p", text) for text in survivors(standings, data, found)]
     parts = [section("methods", "Which method at which budget?", *methods)]
     for question in CHANGES:
         if question.name not in drawn:
@@ -483,7 +522,8 @@ def document_of(standings: Standings, found: Sequence[Contrast], drawn: Mapping[
     first = standings.grid.blocks[0]
     chosen = {"data": first.data, "clicks": first.clicks, "heterogeneity": "", "epsilon": "", "attack": ""}
     chosen |= {"budget": "interactions", "source": "", "method": ""}
-    parts.append(section("rows", "Every row, and why some have no value", tables.to_html(everything, filters=chosen)))
+    listed = tables.to_html(everything, filters=chosen)
+    parts.append(section("rows", "Every row", listed, h("p", "Without a value:"), _without_value(standings)))
     parts.append(section("measured", "How it was measured", _measurements(standings)))
     parts.append(section("submit", "Add a method of yours", _how_to_submit()))
     foot = h("footer", f"Made by fedrank {__version__} from the files of the cells alone.")

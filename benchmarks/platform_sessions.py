@@ -1,6 +1,6 @@
 """How quickly a platform's service answers a hundred users at once, a hundred requests a second, 1,000 candidates.
 
-Run it from a clone: ``python -m benchmarks.platform_sessions [--seconds 20] [--candidates 1000] [--features 8]``. The
+Run it from a clone: ``python -m benchmarks.platform_sessions [--seconds 20] [--candidates 1000] [--features 8] [--items 10000]``. The
 service is another process; this one asks at fixed times over one connection, so that a request that waits for the one
 before it counts from its own time. It prints quantiles of slates and outcomes together, by whether the platform
 explores or plans, and the service's CPU time and memory.
@@ -40,7 +40,7 @@ features = {features}
 [slates]
 explorers = {explorers}
 """
-_USERS, _A_SECOND, _ITEMS = 100, 100.0, 10_000
+_USERS, _A_SECOND, _AT_ONCE = 100, 100.0, 10_000
 
 
 def main() -> None:
@@ -49,12 +49,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
     parser.add_argument("--candidates", type=int, default=1000, help="of a slate, by id")
     parser.add_argument("--features", type=int, default=8, help="of an item")
+    parser.add_argument("--items", type=int, default=10_000, help="that are registered")
     given = parser.parse_args()
     found = {}
     for planned in (False, True):
         with tempfile.TemporaryDirectory() as folder:
             found["plans" if planned else "explores"] = measured(Path(folder), given, planned)
-    RESULT.write_text(json.dumps({**vars(given), **found}, indent=2) + "\n", encoding="utf-8")
+    kept = json.loads(RESULT.read_text(encoding="utf-8"))
+    kept[f"{given.items} items"] = {**vars(given), **found}
+    RESULT.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
 
 
 def measured(folder: Path, given: argparse.Namespace, planned: bool) -> dict[str, float]:
@@ -70,8 +73,11 @@ def measured(folder: Path, given: argparse.Namespace, planned: bool) -> dict[str
         while not (home.path / "application.url").exists():
             time.sleep(0.1)
         client = PlatformClient.of_folder(home.path)
-        rows = items(random, _ITEMS, given.features).tolist()
-        client.register({f"item-{place}": row for place, row in enumerate(rows)})
+        begun = time.perf_counter()
+        for first in range(0, given.items, _AT_ONCE):
+            rows = items(random, min(_AT_ONCE, given.items - first), given.features).tolist()
+            client.register({f"item-{place}": row for place, row in enumerate(rows, first)})
+        registered = time.perf_counter() - begun
         for user in range(_USERS):
             client.begin(f"user-{user}")
         process = psutil.Process(service.pid)
@@ -82,12 +88,12 @@ def measured(folder: Path, given: argparse.Namespace, planned: bool) -> dict[str
             if number % 2:
                 client.outcome(user, int(random.integers(10)), float(random.exponential(20)))
             else:
-                chosen = random.choice(_ITEMS, given.candidates, replace=False)
+                chosen = random.choice(given.items, given.candidates, replace=False)
                 client.slate(user, items=[f"item-{one}" for one in chosen], observed=0.5)
             took.append(1000 * (time.perf_counter() - due))
         seconds = process.cpu_times().user - cpu
         quantiles = {f"p{q}": round(float(np.percentile(took, q)), 2) for q in (50, 90, 99, 99.9)}
-        more = {"cpu_ms": 1000 * seconds / len(took), "mb": process.memory_info().rss / 1e6}
+        more = {"cpu_ms": 1000 * seconds / len(took), "mb": process.memory_info().rss / 1e6, "register_s": registered}
         print("plans" if planned else "explores", quantiles, more, flush=True)
         return {**quantiles, **{name: round(value, 2) for name, value in more.items()}}
     finally:

@@ -137,7 +137,7 @@ class SlatesRun(RunConfig):
     task: ClassVar[str] = "slates"
 
     rounds: int = setting(
-        400 * EPISODE, "Rounds, in each of which every platform shows a slate; a user has 61.", low=1, high=10**6
+        400 * EPISODE, "Rounds, in each of which every platform shows a slate; a user has 61.", low=1, high=10**8
     )
     start_from: str = setting(
         "",

@@ -105,7 +105,7 @@ class PlannedRun(SlatesRun):
         (MOST_EXPLORERS + LEAST_TRIAL) * EPISODE,
         "Rounds, in each of which every platform shows a slate; a user has 61.",
         low=1,
-        high=10**6,
+        high=10**8,
     )
     seeds: int = setting(3, "Number of runs with different seeds.", low=1, high=1000)
     evaluation: Evaluation = field(default_factory=lambda: Evaluation(every=(MOST_EXPLORERS + LEAST_TRIAL) * EPISODE))

@@ -1,6 +1,6 @@
 """How quickly a platform's service answers a hundred users at once, a hundred requests a second, 1,000 candidates.
 
-Run it from a clone: ``python -m benchmarks.platform_sessions [--seconds 20] [--candidates 1000] [--features 8] [--items 10000]``. The
+Run it from a clone: ``python -m benchmarks.platform_sessions [--candidates 1000] [--features 8] [--items 10000]``. The
 service is another process; this one asks at fixed times over one connection, so that a request that waits for the one
 before it counts from its own time. It prints quantiles of slates and outcomes together, by whether the platform
 explores or plans, and the service's CPU time and memory.

@@ -141,7 +141,7 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
     def make_config(flags: Any) -> Any:
         values = table_of(flags)
         make_room(values, given, base)
-        return from_dict(values, base.unchanged())
+        return dataclasses.replace(from_dict(values, base.unchanged()), said=base.said | {*given})
 
     def run(
         source: str = DEFAULT_PROTOCOL,

@@ -42,6 +42,7 @@ class RunConfig:
     Attributes:
         method: The protocol, whose fields are settings beside those of the run.
         given: Where :meth:`resolved` made this configuration, the one that it was made from.
+        said: Dotted names of the settings that were given, defaults among them.
 
     Raises:
         ConfigError: A setting is out of range or contradicts another.
@@ -56,6 +57,7 @@ class RunConfig:
     compute: Compute = field(default_factory=Compute)
     method: Any = field(default=None, metadata={"flat": True})
     given: Any = field(default=None, compare=False, repr=False, metadata={"bound": True})
+    said: frozenset[str] = field(default=frozenset(), compare=False, repr=False, metadata={"bound": True})
 
     def __post_init__(self):
         check_ranges(self)

@@ -171,7 +171,8 @@ class RunFolder:
             if not self.resolved.exists():
                 return given.resolved()
             # With what was given beside it, so that models of a run that was stopped say the same as others.
-            return replace(from_dict(settings, base), given=given)
+            # A run that is older than devices which are new in every round had the same in all rounds.
+            return replace(from_dict(settings, base).in_every_round(), given=given)
         except ConfigError as error:
             raise ConfigError(f"{self.config}: {error}") from error
 

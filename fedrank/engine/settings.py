@@ -78,7 +78,9 @@ def from_dict(values: dict[str, Json], base: Any = None) -> Any:
         base = defaults(str(values.get("protocol", DEFAULT_PROTOCOL)))
     if (named := values.get("protocol", base.protocol)) != base.protocol:
         raise ConfigError(f"protocol is {base.protocol!r} here, got {named!r}.")
-    return from_table({key: value for key, value in values.items() if key != "protocol"}, base, of_method=True)
+    settings = {key: value for key, value in values.items() if key != "protocol"}
+    said = {name for name, _ in flat(settings)}
+    return dataclasses.replace(from_table(settings, base, of_method=True), said=base.said | said)
 
 
 def from_table(values: dict[str, Json], base: Any, where: str = "", *, of_method: bool = False) -> Any:
@@ -360,7 +362,7 @@ def with_setting(config: Any, key: str, value: Any) -> Any:
     table[last] = value
     if len(path) == 1 and "name" in table:
         _change_part(values, config, path[0], last)
-    return from_dict(values, config.unchanged())
+    return dataclasses.replace(from_dict(values, config.unchanged()), said=config.said | {key})
 
 
 def _change_part(values: dict[str, Json], config: Any, name: str, changed: str) -> None:
@@ -390,7 +392,7 @@ def _shared_changes(now: Any, cls: type) -> dict[str, Json]:
 
 
 def changes(config: Any) -> dict[str, Json]:
-    """Dotted names and values of the settings that were given and differ from those of :meth:`RunConfig.unchanged`."""
+    """Dotted names and values of the settings that were given, or differ from those of :meth:`RunConfig.unchanged`."""
     config = config.as_given
     values, unchanged = as_dict(config), config.unchanged()
     before = {name: value for name, value, _ in settings_of(unchanged)}
@@ -399,7 +401,11 @@ def changes(config: Any) -> dict[str, Json]:
         if type(now) is not type(_part_of(unchanged, name)) and dataclasses.is_dataclass(now):
             before |= {f"{name}.{key}": value for key, value, _ in settings_of(type(now)())}
     given = dict(flat(values))
-    return {name: value for name, value in given.items() if name != "protocol" and _plain(before.get(name)) != value}
+    return {
+        name: value
+        for name, value in given.items()
+        if name != "protocol" and (name in config.said or _plain(before.get(name)) != value)
+    }
 
 
 def _part_of(config: Any, name: str) -> Any:

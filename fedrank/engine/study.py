@@ -40,13 +40,13 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from fedrank.core.errors import ConfigError, RunError, UnknownNameError
-from fedrank.core.trees import Json
+from fedrank.core.trees import Json, nest
 from fedrank.engine.config import RunConfig
 from fedrank.engine.executors import Executor, Here
 from fedrank.engine.progress import Listener
 from fedrank.engine.run import resume_experiment, run_experiment
 from fedrank.engine.run_folder import RunFolder
-from fedrank.engine.settings import as_dict, from_dict, read_toml, with_setting
+from fedrank.engine.settings import as_dict, changes, from_dict, read_toml, with_setting
 from fedrank.engine.variations import ALL, Variation, read_sweep, variations
 
 
@@ -120,7 +120,7 @@ class _Piece:
     @classmethod
     def of(cls, variation: Variation, home: RunFolder, shares_files: bool) -> _Piece:
         """The run of a variation, whose directory the other process sees or does not."""
-        settings = as_dict(variation.config.as_given)
+        settings = nest({"protocol": variation.config.protocol, **changes(variation.config)})
         if shares_files:
             return cls(settings, str(home.path.resolve()), b"")
         return cls(settings, "", _pack(home.path) if home.config.exists() else b"")

@@ -77,6 +77,9 @@ def variations(config: RunConfig, vary: dict[str, list[Any]], cases: Sequence[di
     for key, values in vary.items():
         if not values or len({str(_value_of(key, value)) for value in values}) != len(values):
             raise ConfigError(f"vary {key!r} needs one or more values, no two the same; got {values!r}.")
+    brought = {name for key, values in vary.items() for value in values for name in _brought_by(key, value)}
+    if twice := brought & vary.keys():
+        raise ConfigError(f"vary: a value brings {', '.join(sorted(twice))} along, which varies by itself.")
     names = [case.get("name") for case in cases]
     if None in names or len(set(names)) < len(names):
         raise ConfigError(f"every [[case]] needs a distinct name; got {names}.")
@@ -121,10 +124,16 @@ def _combinations(config: RunConfig, vary: dict[str, list[Any]]) -> list[dict[st
 def _with_value(config: RunConfig, key: str, value: Json) -> RunConfig:
     """The configuration with one varied setting changed, and with those that its value brings along."""
     config = with_setting(config, key, _value_of(key, value))
-    if isinstance(value, dict) and key in value:
-        for name, more in flat({name: more for name, more in value.items() if name != key}):
-            config = with_setting(config, name, more)
+    for name, more in _brought_by(key, value).items():
+        config = with_setting(config, name, more)
     return config
+
+
+def _brought_by(key: str, value: Json) -> dict[str, Json]:
+    """The settings that a varied value brings along, by dotted name."""
+    if not isinstance(value, dict) or key not in value:
+        return {}
+    return dict(flat({name: more for name, more in value.items() if name != key}))
 
 
 def _value_of(key: str, value: Json) -> Json:

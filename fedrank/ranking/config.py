@@ -308,35 +308,30 @@ class DeviceRun(RankingRun):
     def derive_settings(self) -> Any:
         """The same with population, participations, rounds, clients, interactions and step size filled in.
 
-        Where an ε is of a user's life, the devices are new ones in every round unless a population was given. What was
-        not given of rounds, clients and interactions is chosen for the ε: all three together, or the interactions.
+        Where an ε is of a user's life, devices are new ones in every round (``new_devices`` of a method), unless a
+        population was given or they keep their queries. What was not given of rounds and clients together, interactions
+        and step size is chosen for the ε.
 
         Raises:
             ConfigError: See :meth:`RunConfig.resolved`; or more messages than the population may send.
         """
         config = super().derive_settings()
-        populations = getattr(self.method, "populations", False)
-        if self.population is not None and not populations:
+        if self.population is not None and not getattr(self.method, "populations", False):
             raise ConfigError(f"population means nothing to {self.protocol}: its devices take part in every round.")
-        unchanged, population = self.unchanged(), self.population
-        given = (population is not None and self.in_all_rounds) or any(
-            getattr(self, one) != getattr(unchanged, one) for one in ("rounds", "clients")
-        )
-        new_ones = population is None and populations and self._of_a_user and self.share == "uniform"
-        if new_ones:
-            population = self.rounds * self.clients
-        participations = self.participations or (None if population is None else 1)
+        if self.share != "uniform":
+            config = config.in_every_round()
+        unchanged, population = self.unchanged(), config.population
+        said = {*self.said, *(one for one in ("rounds", "clients") if getattr(self, one) != getattr(unchanged, one))}
+        said |= {"budget"} if self.budget is not None else set()
+        said |= {"rounds", "clients"} if population is not None and config.in_all_rounds else set()
+        if population is None and self._has_new_devices:
+            population = self.rounds * self.clients if said & {"rounds", "clients", "budget"} else POPULATION
+        participations = config.participations or (None if population is None else 1)
         config = dataclasses.replace(config, population=population, participations=participations)
-        if not self.method.interactions and self.budget is None:
-            if new_ones and not given:
-                population = POPULATION
-            choose = getattr(config.method, "choose_schedule", None)
-            bounds = dataclasses.replace(config.bounds, population=population)
-            if choose is not None and (chosen := choose(bounds, not given)) is not None:
-                rounds, clients, method = chosen
-                config = dataclasses.replace(
-                    config, rounds=rounds, clients=clients, method=method, population=population
-                )
+        choose = getattr(config.method, "choose_schedule", None)
+        if choose is not None and (chosen := choose(config.bounds, said)) is not None:
+            rounds, clients, method = chosen
+            config = dataclasses.replace(config, rounds=rounds, clients=clients, method=method)
         if not config.method.interactions:
             method = dataclasses.replace(config.method, interactions=INTERACTIONS)
             config = dataclasses.replace(config, method=method)
@@ -345,7 +340,7 @@ class DeviceRun(RankingRun):
 
     @override
     def in_every_round(self) -> Any:
-        if self.population is None and self._of_a_user:
+        if self.population is None and self.participations is None and self._has_new_devices:
             return dataclasses.replace(self, population=self.clients, participations=self.rounds)
         return self
 
@@ -359,14 +354,18 @@ class DeviceRun(RankingRun):
         return getattr(getattr(self.method, "privacy", None), "of_a_user", False)
 
     @property
+    def _has_new_devices(self) -> bool:
+        return self._of_a_user and getattr(self.method, "new_devices", False)
+
+    @property
     def bound_to_rounds(self) -> bool:
         """True if the ε of a user is divided among all rounds of the run."""
-        return self._of_a_user and self.participations is None
+        return self._of_a_user and self.in_all_rounds
 
     def _check_population(self, participations: int | None) -> None:
         if self.population is None or participations is None:
             return
-        if self.share != "uniform":
+        if self.share != "uniform" and not self.in_all_rounds:
             raise ConfigError(
                 f"population needs share = 'uniform', got {self.share!r}: the devices of a population are alike, so "
                 "that they need not be held one by one."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -68,6 +69,7 @@ class RankingProtocol(Protocol):
         start: Weights to start from; empty: those of the ranker's own start.
         rules: Rules by which the server may combine replies; None: it has one way.
         populations: Devices may be new ones every round.
+        new_devices: They are, where an ε is of a user's life and nothing else is said.
         group: Interactions come in multiples of this number.
     """
 
@@ -84,6 +86,7 @@ class RankingProtocol(Protocol):
     run_settings: ClassVar[type] = DeviceRun
     rules: ClassVar[Registry | None] = None
     populations: ClassVar[bool] = False
+    new_devices: ClassVar[bool] = False
 
     def __post_init__(self):
         if self.user is not None and self.interactions < 1:
@@ -112,17 +115,17 @@ class RankingProtocol(Protocol):
             start=parts.start,
         )
 
-    def choose_schedule(self, bounds: Bounds, all_of_it: bool) -> tuple[int, int, Any] | None:
+    def choose_schedule(self, bounds: Bounds, said: Collection[str]) -> tuple[int, int, Any] | None:
         """Rounds, devices of a round, and the method with its interactions and step size, chosen for a promise.
 
         Args:
-            bounds: Facts of a run in which no number of interactions was given.
-            all_of_it: Rounds and devices of a round were not given either; False: those of ``bounds`` stay.
+            bounds: Facts of the run.
+            said: Names of the settings that were given, which stay.
 
         Returns:
             None: nothing is to be chosen.
         """
-        del bounds, all_of_it
+        del bounds, said
         return None
 
     def start_weights(self) -> Float32[np.ndarray, " parameters"]:

@@ -200,12 +200,13 @@ class RankingRunner(Runner):
     def _promise_warnings(self) -> list[str]:
         """A sentence where an ε of a user's life is divided among so many rounds that messages say next to nothing."""
         one = getattr(getattr(self.experiment.protocol, "privacy", None), "epsilon_message", math.inf)
-        if one >= LEAST_EPSILON:
+        times = self.config.bounds.times
+        if one >= LEAST_EPSILON or times == 1:
             return []
         return [
-            f"All devices take part in {self.config.bounds.times:,} rounds, so that a message has ε = {one:.2g} of the "
-            "user's: almost nothing is learnt. Let new devices take part in every round (share = 'uniform', a larger "
-            "population), take fewer rounds, or privacy.p, the paper's ε of one interaction"
+            f"A device takes part in {times:,} rounds, so that a message has ε = {one:.2g} of the user's: almost "
+            "nothing is learnt. Let new devices take part in every round (share = 'uniform', a larger population), "
+            "take fewer rounds, or privacy.p, the paper's ε of one interaction"
         ]
 
     def _write_baselines(self) -> None:

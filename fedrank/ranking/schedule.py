@@ -60,8 +60,8 @@ class Schedule:
 
     @property
     def learning_rate(self) -> float:
-        """Adam's step size: 0.4 divided by the number of rounds."""
-        return WAY / self.rounds
+        """Adam's step size."""
+        return step_size(self.rounds)
 
     def days(self, searches: float) -> float:
         """Days of all rounds, one after another, each as long as a user takes for the searches of a message.
@@ -70,6 +70,15 @@ class Schedule:
             searches: Searches of a device's user a day.
         """
         return self.rounds * self.interactions / searches
+
+
+def step_size(rounds: int) -> float:
+    """Adam's step size: 0.4 divided by the number of rounds.
+
+    >>> step_size(50)
+    0.008
+    """
+    return WAY / rounds
 
 
 def second_moment(epsilon: float) -> float:

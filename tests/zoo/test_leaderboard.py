@@ -135,7 +135,7 @@ def test_a_promise_is_that_of_a_user_in_all_of_training():
         kept = configuration(
             Entrant("x", "foltr-es"), Block("generated", "perfect", "topics", epsilon), GENERATED, TINY
         )
-        assert kept.population is None and kept.bounds.times == TINY.rounds  # the same devices in every round
+        assert kept.in_all_rounds and kept.bounds.times == TINY.rounds  # the same devices in every round
     assert "no ε" in configuration(Entrant("x", "dbgd"), Block("generated", "perfect", epsilon=1.0), GENERATED, TINY)
 
 

@@ -15,6 +15,7 @@ import ipaddress
 import json
 import logging
 import os
+import re
 import time
 import tomllib
 from collections.abc import Callable, Mapping
@@ -179,21 +180,25 @@ class BrokerFolder(ServedFolder):
 def _check_address(url: str, sender: str = "") -> None:
     """Refuse an address at which no broker reaches an owner; whether http will do is the broker's to say.
 
-    An owner may not make the broker post to itself or to services of its network's links. Names are not looked up.
+    An owner may not make the broker post to itself or to services of its network's links by their numbers. Names are
+    not looked up, and behind a proxy on its machine the broker takes all owners for neighbours: where owners are not
+    trusted that far, what its machine may reach is for a firewall.
 
     Args:
         url: The address.
         sender: Network address of who gave it; empty: this machine.
     """
     HttpClient(url, allow_http=True)
-    host = urlsplit(url).hostname or ""
+    host = (urlsplit(url).hostname or "").rstrip(".").lower()
     try:
         numeric = ipaddress.ip_address(host)
         known = getattr(numeric, "ipv4_mapped", None) or numeric
         elsewhere = known.is_unspecified or known.is_link_local or known.is_multicast or known.is_reserved
         host, reached = str(known), known.is_loopback or not elsewhere  # ::1 is of a reserved network
-    except ValueError:
-        reached = host.strip("0.") != ""
+    except ValueError:  # a name; what ends like a number is one in a form that resolvers take and people do not read
+        reached = re.fullmatch(r"(.*\.)?(\d*|0x[0-9a-f]*)", host) is None
+    if host.endswith(".localhost") or host in ("ip6-localhost", "ip6-loopback"):
+        host = "localhost"
     if not reached:
         raise ConfigError(f"{url} is no address of a machine; give the one at which the broker reaches it, with --url.")
     if sender and is_loopback(host) and not is_loopback(sender):

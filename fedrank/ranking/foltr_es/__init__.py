@@ -68,7 +68,7 @@ from fedrank.ranking.mechanisms import RewardMechanism
 from fedrank.ranking.mechanisms.piecewise import PiecewiseNumber
 from fedrank.ranking.on_device import ClicksToReply, NoisyReply, PlainReply, PrivateReply, Reply, Request
 from fedrank.ranking.protocol import Parts, PrivacyMode, RankingProtocol
-from fedrank.ranking.schedule import ROUNDS, Schedule, choose_interactions, choose_schedule
+from fedrank.ranking.schedule import ROUNDS, choose_interactions, choose_schedule, step_size
 from fedrank.ranking.sessions.devices import (
     Device,
     PerDevice,
@@ -173,7 +173,7 @@ class FoltrES(RankingProtocol):
     crosses = "a seed and one privatised number: 6 bytes; or two privatised sums: 9"
     recommended = True
     rules: ClassVar[Any] = ES_DEFENCES
-    populations = True
+    populations = new_devices = True
     modes = (
         PrivacyMode(
             "defaults: a user's life",
@@ -236,21 +236,28 @@ class FoltrES(RankingProtocol):
         return Interleaved() if self.privacy.one_number else AntitheticHalves()
 
     @override
-    def choose_schedule(self, bounds, all_of_it):
+    def choose_schedule(self, bounds, said):
         if not isinstance(self.privacy, PiecewiseNumber) or bounds.population is None:
             return None
-        given = bounds.clients or 1
-        messages = bounds.population * bounds.times if all_of_it else bounds.rounds * given
-        clients = messages // ROUNDS if all_of_it else given
-        private = dataclasses.replace(self.privacy, bounds=dataclasses.replace(bounds, clients=clients))
-        epsilon = private.epsilon_message
-        if all_of_it:
-            chosen = choose_schedule(messages, epsilon)
-        else:
-            chosen = Schedule(bounds.rounds, choose_interactions(messages, epsilon), clients)
-        server = Adam(chosen.learning_rate) if self.server == Adam() else self.server
-        made = dataclasses.replace(self, interactions=chosen.interactions, server=server)
-        return chosen.rounds, chosen.clients, made
+        rounds, clients, interactions = bounds.rounds, bounds.clients or 1, self.interactions
+
+        def epsilon(clients: int) -> float:
+            private: Any = dataclasses.replace(self.privacy, bounds=dataclasses.replace(bounds, clients=clients))
+            return private.epsilon_message
+
+        if not {"rounds", "clients", "budget"} & {*said}:
+            messages = bounds.population * bounds.times
+            clients = messages // ROUNDS
+            for _ in range(2):  # among how many a message hides depends on the rounds
+                chosen = choose_schedule(messages, epsilon(clients))
+                rounds, clients = chosen.rounds, chosen.clients
+            interactions = interactions or chosen.interactions
+        elif not interactions and "budget" not in said:
+            interactions = choose_interactions(rounds * clients, epsilon(clients))
+        server = self.server
+        if server == Adam() and "server.learning_rate" not in said:
+            server = Adam(step_size(rounds))
+        return rounds, clients, dataclasses.replace(self, interactions=interactions, server=server)
 
     @property
     def per_half(self) -> int:

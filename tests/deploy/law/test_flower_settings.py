@@ -101,7 +101,10 @@ def test_a_run_whose_promise_counts_its_rounds_does_not_go_on_for_longer():
     """Where ε of a user is divided among all rounds, more rounds would be more than that ε."""
     for settings, bound in [
         ({"privacy": {"epsilon_user": 1.0}}, True),
-        ({"privacy": {"epsilon_user": 1.0}, "population": 100_000, "interactions": 16}, False),
+        (
+            {"privacy": {"epsilon_user": 1.0}, "population": 100_000, "interactions": 16, "server": {"name": "sgd"}},
+            False,
+        ),
         ({"privacy": {"p": 0.9}}, False),
     ]:
         short, long = (
@@ -117,6 +120,13 @@ def test_an_epsilon_of_a_life_is_of_all_rounds_of_a_node():
     method = config.method
     private = method.privacy.bind(config.bounds, None)
     assert (private.epsilon_user, private.epsilon_message) == (1.0, pytest.approx(0.1))
+    assert config.bound_to_rounds  # answers are kept, and further rounds refused
+    fixed, _ = flat.read_run({"clients": 20, "num-server-rounds": 10, "share": "fixed"})
+    assert fixed.bound_to_rounds and fixed.population == 20
+    with pytest.raises(ConfigError, match="participations means nothing"):
+        flat.read_run({"clients": 20, "num-server-rounds": 10, "participations": 3})
+    shared, _ = flat.read_run({"protocol": "foltr-pdgd", "clients": 20, "privacy-epsilon-user": 1.0})
+    assert shared.bound_to_rounds and shared.population is None
     report = task_of("foltr-es").server(config, 46).protocol.account(10, 1e-6)
     assert report.epsilon(Unit.USER, basis=BASIC) == pytest.approx(1.0)
 

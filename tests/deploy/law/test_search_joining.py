@@ -421,7 +421,9 @@ def test_a_card_that_cannot_be_used_or_is_anothers_changes_nothing(tmp_path, mon
         for wrong in ({"key": "A" * 43}, {"url": "http://owner.example.org"}, {"url": "http://0.0.0.0:8761"},
                       {"url": "http://[::]:8761"}, {"url": "http://127.0.0.1:99999"},
                       {"url": "http://169.254.169.254"}, {"url": "http://[::ffff:169.254.0.9]"},
-                      {"url": "http://[fe80::1]:80"}, {"url": "http://224.0.0.1:80"}):  # fmt: skip
+                      {"url": "http://2852039166"}, {"url": "http://169.254.169.254."}, {"url": "http://0x7f000001"},
+                      {"url": "http://127.1"}, {"url": "http://[fe80::1]:80"},
+                      {"url": "http://224.0.0.1:80"}):  # fmt: skip
             assert post(good | wrong).status == 409, wrong
         assert home.state()["cards"] == []
         assert post(good).status == 200
@@ -499,7 +501,8 @@ def test_an_owner_elsewhere_may_not_name_the_brokers_machine(tmp_path):
     with server:  # it writes the terms that cards are added to
         pass
     cards = members(tmp_path, ("a", "b"))[1].owners
-    for url in ("http://127.0.0.1:9", "http://localhost:9", "http://[::1]:9", "http://[::ffff:127.0.0.1]:9"):
+    here = "127.0.0.1 localhost [::1] [::ffff:127.0.0.1] a.localhost localhost. 127.0.0.1. ip6-localhost"
+    for url in (f"http://{host}:9" for host in here.split()):
         with pytest.raises(ConfigError, match="own machine"):
             home.add(OwnerCard("a", cards[0].key, url), "t" * 43, "203.0.113.9")
     assert home.add(OwnerCard("a", cards[0].key, "http://10.0.0.9:9"), "t" * 43, "203.0.113.9") is None

@@ -209,6 +209,8 @@ def test_a_varied_value_may_bring_settings_along():
     assert todo[2].config.evaluation.every == run_of("pdgd").evaluation.every
     with pytest.raises(ConfigError, match="no two the same"):
         variations(run_of("foltr-es"), {"protocol": [*methods, "foltr-es"]})
+    with pytest.raises(ConfigError, match=r"brings privacy\.p along"):
+        variations(run_of("foltr-es"), {"protocol": methods, "privacy.p": [0.5]})
 
 
 def test_what_varies_may_be_lists_and_paths():

@@ -9,7 +9,9 @@ import pytest
 
 from fedrank.cli.main import call
 from fedrank.core.errors import ConfigError
-from fedrank.engine.settings import from_dict
+from fedrank.core.trees import nest
+from fedrank.engine.settings import changes, from_dict
+from fedrank.engine.variations import variations
 from fedrank.privacy.accounts.shuffle import shuffled_epsilon
 from fedrank.privacy.calibration import gaussian_sigma, shared_gaussian_sigma
 from fedrank.privacy.piecewise import AT_ENDS, best
@@ -67,7 +69,23 @@ def test_a_run_with_an_epsilon_of_a_life_is_scheduled_unless_it_says_how_it_is()
     few = from_dict({"rounds": 40, "clients": 200}).resolved()
     assert (few.population, few.interactions) == (8000, 128)
     said = from_dict({"rounds": 40, "clients": 200, "interactions": 4}).resolved()
-    assert (said.population, said.interactions, said.method.server.learning_rate) == (8000, 4, 0.001)
+    assert (said.population, said.interactions, said.method.server.learning_rate) == (8000, 4, 0.01)
+    for explicit in ({"rounds": 250}, {"clients": 2000}, {"rounds": 250, "clients": 2000}):
+        assert (from_dict(explicit).resolved().rounds, from_dict(explicit).resolved().clients) == (250, 2000)
+    slow = from_dict({"rounds": 20, "server": {"learning_rate": 0.001}})
+    assert slow.resolved().method.server.learning_rate == 0.001
+    repeated = from_dict(nest({"protocol": "foltr-es", **changes(from_dict({"clients": 2000}))}))
+    assert repeated.resolved() == from_dict({"clients": 2000}).resolved()
+    many = [one.config.resolved() for one in variations(from_dict({}), {"clients": [500, 2000, 4000]})]
+    assert [(one.rounds, one.clients) for one in many] == [(250, 500), (250, 2000), (250, 4000)]
+    searches = from_dict({"interactions": 64}).resolved()
+    assert (searches.rounds, searches.clients, searches.method.server.learning_rate) == (50, 4000, 0.008)
+    budget = from_dict({"budget": 80_000}).resolved()
+    assert (budget.rounds, budget.interactions, budget.method.server.learning_rate) == (10, 4, 0.04)
+    own = from_dict({"rounds": 5, "clients": 20, "share": "fixed"}).resolved()
+    assert (own.population, own.participations, own.interactions, own.bound_to_rounds) == (20, 5, 128, True)
+    shared = from_dict({"protocol": "foltr-pdgd", "privacy": {"epsilon_user": 2.0}}).resolved()
+    assert shared.population is None and shared.bound_to_rounds
     assert from_dict({}).resolved().population == 200_000
     paper = from_dict({"privacy": {"p": 0.9}}).resolved()
     assert (paper.rounds, paper.clients, paper.interactions, paper.population) == (250, 2000, 4, None)

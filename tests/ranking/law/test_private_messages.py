@@ -12,6 +12,7 @@ from fedrank.core.errors import ConfigError, FedrankWarning
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import BASIC, PrivacyReport, Unit
 from fedrank.engine.run import run_experiment
+from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.settings import from_dict
 from fedrank.privacy.accounts.shuffle import shuffled_epsilon
 from fedrank.privacy.piecewise import Piecewise
@@ -174,3 +175,13 @@ def test_a_run_says_that_an_epsilon_divided_among_many_rounds_teaches_nothing(tm
     assert any("0.05" in said for said in json.loads((folder / "model.json").read_text())["warnings"])
     folder = run_experiment(from_dict({**tiny, "rounds": 2}), tmp_path / "few")
     assert json.loads((folder / "model.json").read_text())["warnings"] == []
+
+
+def test_a_run_that_began_before_devices_were_new_ones_goes_on_as_it_was(tmp_path):
+    tiny = {"protocol": "foltr-es", "clients": 4, "rounds": 3, "seeds": 1, "evaluation": {"baselines": []}}
+    home = RunFolder(run_experiment(from_dict({**tiny, "privacy": {"epsilon_user": 6.0}}), tmp_path / "run"))
+    assert (home.reopen().population, home.reopen().bounds.times) == (12, 1)
+    settings = json.loads(home.resolved.read_text())
+    del settings["population"], settings["participations"]
+    home.resolved.write_text(json.dumps(settings))
+    assert (home.reopen().population, home.reopen().bounds.times) == (4, 3)

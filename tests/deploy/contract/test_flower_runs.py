@@ -28,7 +28,7 @@ def federation(tmp_path):
 
 def test_two_supernodes_learn_what_a_simulator_learns_and_go_on(federation, tmp_path):
     kept = tmp_path / "kept"
-    table = {"clients": CLIENTS, "checkpoint-dir": str(kept), "n-features": 46}
+    table = {"clients": CLIENTS, "checkpoint-dir": str(kept), "n-features": 46, "privacy-p": 0.9}
     for done, rounds in ((0, 2), (2, 3)):
         values = {**table, "num-server-rounds": rounds}
         said = federation(**values)

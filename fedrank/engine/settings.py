@@ -349,7 +349,10 @@ def with_setting(config: Any, key: str, value: Any) -> Any:
     if key == "protocol":
         if config.protocol == value:
             return config
-        return from_dict(nest({**changes(config), "protocol": value}))
+        changed = changes(dataclasses.replace(config.as_given, said=frozenset()))
+        known = setting_names(defaults(value))  # a default that was given and that the other lacks says nothing
+        kept = {name: one for name, one in changes(config).items() if name in changed or name in known}
+        return from_dict(nest({**kept, "protocol": value}))
     config = config.as_given
     values = as_dict(config)
     make_room(values, (key,), config)

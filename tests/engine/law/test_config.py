@@ -263,3 +263,12 @@ def test_what_was_given_stays_where_it_is_what_would_be_taken_anyway():
     assert plain.silos.stratified and "silos" not in tomllib.loads(given_toml(plain))
     other = replace(silos, rounds=3)  # no longer what the first one was resolved to
     assert other.as_given is other and changes(other)["rounds"] == 3
+
+
+def test_another_protocol_keeps_given_defaults_that_it_has():
+    given = from_dict({"protocol": "foltr-es", "clients": 2000, "sigma": 0.01})
+    assert {"clients", "sigma"} <= changes(given).keys()
+    other = with_setting(given, "protocol", "foltr-pdgd")
+    assert "clients" in other.said and "sigma" not in other.said
+    with pytest.raises(ConfigError, match="sigma"):
+        with_setting(with_setting(given, "sigma", 0.02), "protocol", "foltr-pdgd")

@@ -60,7 +60,7 @@ class Schedule:
 
     @property
     def learning_rate(self) -> float:
-        """Adam's step size."""
+        """Adam's step size for these rounds, in units of weights, with σ = 0.01; see :func:`step_size`."""
         return step_size(self.rounds)
 
     def days(self, searches: float) -> float:

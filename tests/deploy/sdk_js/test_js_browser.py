@@ -200,7 +200,7 @@ def test_a_page_that_is_left_at_each_click_finishes_a_message_of_thirty_searches
             if not tab.value(search):
                 break
             searched += 1
-        assert 30 <= searched < 60  # without kept sums it never ends; how many are lost is up to the browser's speed
+        assert 30 <= searched <= 33
         assert tab.value("device.sync()")["sent"] == 1
     assert len([path for method, path, *_ in passed if "/report/" in path]) == 1
 

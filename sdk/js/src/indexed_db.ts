@@ -1,6 +1,6 @@
 /** A store in IndexedDB, which outlives the page. */
 
-import { type Kept, type Life, nothing, spent } from "./kept.js";
+import { type Ended, type Kept, type Life, nothing, spent } from "./kept.js";
 import type { Store } from "./store.js";
 
 const TABLE = "device";
@@ -21,8 +21,8 @@ async function soon<T>(promise: Promise<T>, stop: () => void = () => {}): Promis
 }
 
 /**
- * One record in a database of its own. What a step reads and writes is one transaction, and the browser lets one
- * transaction at a time write, also of several pages.
+ * One record in a database of its own, and a row for each interaction that is not in the record yet. What a step reads
+ * and writes is one transaction, and the browser lets one transaction at a time write, also of several pages.
  */
 export class IndexedDbStore implements Store {
   readonly lasting = true;
@@ -45,28 +45,42 @@ export class IndexedDbStore implements Store {
     });
   }
 
-  async change<T>(step: (kept: Kept) => T): Promise<T> {
+  async change<T>(step: (kept: Kept) => T, ended?: Ended): Promise<T> {
     try {
-      return await this.#change(step);
+      return await this.#change(step, ended);
     } catch (error) {
       this.close(); // the next change opens it anew
       throw error;
     }
   }
 
-  async #change<T>(step: (kept: Kept) => T): Promise<T> {
+  async #change<T>(step: (kept: Kept) => T, ended?: Ended): Promise<T> {
     const db = await soon((this.#db ??= this.#open()));
+    let failure: unknown;
+    if (ended) {
+      // The record cannot be written before it was read, and a page that goes runs no step any more: a row can.
+      const first = db.transaction(TABLE, "readwrite");
+      first.objectStore(TABLE).put(ended, Math.random());
+      first.onabort = () => {
+        failure = first.error;
+        transaction.abort();
+      };
+      first.commit?.();
+    }
     // Strict: a message that leaves after this must be in the ledger even if the power fails now.
     const transaction = db.transaction(TABLE, "readwrite", { durability: "strict" });
     const written = new Promise<T>((resolve, reject) => {
       const table = transaction.objectStore(TABLE);
-      const request = table.get(KEY);
+      const request = table.getAll();
       let result: T;
-      let failure: unknown;
       request.onsuccess = () => {
         try {
-          const kept: Kept = { ...nothing(), ...(request.result ?? this.#life()) };
+          // Sorted by their keys: numbers of rows come before the record's text.
+          const ended = request.result;
+          const record = ended.at(-1)?.held ? null : ended.pop();
+          const kept: Kept = { ...nothing(), ...(record ?? this.#life()), ended };
           result = step(kept);
+          table.clear();
           table.put(kept, KEY);
           this.#keepLife({ erased: spent(kept), out: kept.out });
         } catch (error) {

@@ -5,7 +5,8 @@
  * and ledger at once: a message is in the ledger from before the first attempt to send it, because from then on it may
  * have left. No click, query, feature or time of an interaction is kept. Sums are of privatised values with randomised
  * response, else of true ones, in clear, since a page may live for one search only; what takes their place is their
- * message. They are discarded after 30 days, too.
+ * message. They are discarded after 30 days, too. What an interaction adds is kept beside the sums until it is added, so
+ * that a page that is left in the meantime loses nothing.
  *
  * Each function here is one step of a transaction of a store: it changes what it is given, and waits for nothing.
  */
@@ -13,7 +14,7 @@
 import { decodeModel, noiseOf, reportOf } from "./messages.js";
 import type { Bytes } from "./oblivious/bytes.js";
 import type { Asked } from "./oblivious/tokens.js";
-import { epsilonMessage, perHalf, rewardFor, type Terms } from "./terms.js";
+import { epsilonMessage, perHalf, rewardFor, type Terms, termsOf } from "./terms.js";
 import { after, complete, type Step, type Trial } from "./trial.js";
 import type { Words } from "./words.js";
 
@@ -75,6 +76,13 @@ export interface KeptPurse {
   readonly tokens: Record<string, Token>;
 }
 
+/** An interaction that is over and that the record's trial does not count yet. */
+export interface Ended {
+  /** Its trial before it, as it was in memory. */
+  readonly held: Trial;
+  readonly step: Step;
+}
+
 /** All that is kept. */
 export interface Kept {
   /** URL of the hub that everything here is about. */
@@ -107,6 +115,8 @@ export interface Kept {
   lostInteractions: number;
   lostMessages: number;
   trial: Trial | null;
+  /** Interactions of pages that went before they could add them. */
+  ended?: Ended[];
   messages: Message[];
   /** By hub, the newest head of its log that was checked, and heads that cannot both be true. */
   heads?: Record<string, Head>;
@@ -265,7 +275,7 @@ export function add(kept: Kept, terms: Terms, held: Trial, step: Step, words: Wo
   const { hub, round, seed } = held;
   if (kept.out || kept.offered || !kept.model || reported(kept, hub, round)) return null;
   if (kept.terms?.hub !== hub || decodeModel(terms, kept.model).round !== round) return null;
-  const before = trialOf(kept, hub, round) ?? { ...held, since: Date.now(), sums: [0, 0], done: [0, 0] };
+  const before = trialOf(kept, hub, round) ?? { ...held, sums: [0, 0], done: [0, 0] };
   const most = perHalf(terms);
   if (before.seed !== seed || step.counts.some((count, half) => before.done[half] + count > most)) return before;
   const trial = after(before, step);
@@ -285,6 +295,17 @@ export function add(kept: Kept, terms: Terms, held: Trial, step: Step, words: Wo
   });
   kept.trial = null;
   return null;
+}
+
+/** Add the interactions that ended since the record was written; those of a record that cannot be read are lost. */
+export function addEnded(kept: Kept, words: Words): void {
+  for (const { held, step } of kept.ended?.splice(0) ?? []) {
+    try {
+      if (kept.terms) add(kept, termsOf(kept.terms), held, step, words);
+    } catch {
+      // The record is damaged, which whoever reads it next says.
+    }
+  }
 }
 
 const find = (kept: Kept, number: number) =>

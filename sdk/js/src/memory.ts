@@ -54,7 +54,7 @@ export class Memory {
    * One transaction of the store. Where the record was deleted, what is known of the life before goes on: what was
    * spent and that the user opted out, from memory or from what the store has beside the record.
    */
-  async change<T>(step: (kept: k.Kept) => T): Promise<T> {
+  async change<T>(step: (kept: k.Kept) => T, ended?: k.Ended): Promise<T> {
     return this.store.change((kept) => {
       if (kept.url === null) {
         const { spent, out, url } = this;
@@ -62,10 +62,12 @@ export class Memory {
         if (this.#opened || kept.erased || kept.out) this.complain("what was kept is gone; the ε that was spent still counts");
         Object.assign(kept, { url, since: Date.now() });
       }
+      if (this.out) kept.ended = []; // also where the opting out could not be written
+      k.addEnded(kept, this.words);
       const result = step(kept);
       this.spent = k.spent(kept);
       return result;
-    });
+    }, ended);
   }
 
   /** Keep these values. */
@@ -207,15 +209,16 @@ export class Memory {
     const step = stepOf(terms, over, this.words);
     now.trial = after(held, step);
     now.reported = complete(terms, now.trial);
-    this.#write(now, (kept) => k.add(kept, terms, held, step, this.words));
+    this.#write(now, { held: { ...held, since: held.since ?? Date.now() }, step });
     if (now.reported) now.trial = null;
     return true;
   }
 
   /** Write what an interaction adds; the app does not wait for it. */
-  #write(round: Round, step: (kept: k.Kept) => ReturnType<typeof k.add>): void {
+  #write(round: Round, ended: k.Ended): void {
     this.#writing++;
-    const done = this.change((kept) => (this.out ? null : step(kept))).then(
+    const { hub, round: number } = ended.held;
+    const done = this.change((kept) => k.trialOf(kept, hub, number), ended).then(
       (trial) => {
         this.#writing--;
         if (this.out || (this.#writing && trial)) return; // dropped; or what is written next is in memory already

@@ -151,8 +151,8 @@ test("what another page wrote down before a store was deleted is not taken back 
 });
 
 test("a life that is kept beside the store and is no number counts as all spent", async () => {
-  const request = { result: undefined };
-  const table = { get: () => (queueMicrotask(() => request.onsuccess()), request), put() {} };
+  const rows = { result: [] };
+  const table = { getAll: () => (queueMicrotask(() => rows.onsuccess()), rows), clear() {}, put() {} };
   const db = { transaction: () => {
     const transaction = { objectStore: () => table, abort() {} };
     setTimeout(() => transaction.oncomplete?.());

@@ -143,3 +143,47 @@ for (const [off, name] of [[3 * MINUTE, "minutes"], [10 * YEAR, "years"]]) {
     });
   }
 }
+
+/** A store of pages that go as soon as an interaction is over: its row is written, and no step runs. */
+class Left extends MemoryStore {
+  going = false;
+
+  change(step, ended) {
+    if (!this.going || !ended) return super.change(step, ended);
+    return super.change((kept) => new Promise(() => (kept.ended ??= []).push(ended)));
+  }
+}
+
+test("interactions of pages that went before they were added count once, for whoever reads next", async () => {
+  store = new Left(true);
+  await page().sync();
+  store.going = true;
+  for (const done of [0, 1]) {
+    const device = page();
+    await device.ready;
+    assert.ok(device.wantsClicks, `${done}`);
+    const ranking = device.rank([[1, 0], [0, 1]]);
+    device.logClick(ranking, 0);
+    assert.ok(device.finish(ranking));
+    const { trial, ended, messages } = structuredClone(await store.change((kept) => kept));
+    assert.deepEqual([trial?.done[0] ?? 0, ended.length, messages.length], [done, 1, 0]);
+  }
+  store.going = false;
+  assert.equal((await page().sync()).sent, 1);
+  assert.deepEqual((await store.change((kept) => kept)).ended, []);
+});
+
+test("an interaction that ended is dropped with the opting out, and with terms that cannot be read", async () => {
+  store = new Left(true);
+  await page().sync();
+  for (const spoil of [(kept) => (kept.out = true), (kept) => (kept.terms.interactions = -1)]) {
+    await store.change((kept) => {
+      kept.out = false;
+      kept.ended = [{ held: { hub: TERMS.hub, round: hub.round, seed: 5, sums: [0, 0], done: [0, 0] }, step: { adds: [1, 0], counts: [1, 0] } }];
+      spoil(kept);
+    });
+    await page().ready;
+    const kept = await store.change((kept) => kept);
+    assert.deepEqual([kept.ended, kept.trial, kept.messages], [[], null, []]);
+  }
+});

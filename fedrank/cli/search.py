@@ -62,7 +62,7 @@ def ask(
         query: The words. 'in "heated wings" -wind type:pdf author:smith after:2024-03 before:2025' finds documents
             with this phrase and without a word, of a type, an author and a time.
         who: The federation, and who asks it.
-        k: Most documents.
+        k: Most documents; for more than 20, owners are asked several questions.
         open: Also print the document at this place, 1 being the best.
         choose: Ask those owners only of whom past answers let expect something. Questions and words of answers are kept
             for 30 days, in past.json beside the asker's other files.
@@ -77,7 +77,8 @@ def ask(
         raise ConfigError(f"there is no hit {open}; {len(answer.hits)} were found.")
     document = asked.fetch(answer.hits[open - 1]) if open else None
     if as_json:
-        found: dict[str, Any] = dataclasses.asdict(answer)
+        found: dict[str, Any] = dataclasses.asdict(dataclasses.replace(answer, search=None))
+        del found["search"]
         if document:
             found["document"] = document._asdict()
         print_json(found)

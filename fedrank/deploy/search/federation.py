@@ -35,6 +35,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import math
 import os
@@ -46,7 +47,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Float32, Float64
@@ -276,6 +277,8 @@ class Answer:
         note: Why the query finds nothing anywhere; empty where owners were asked.
         not_asked: Owners that the query was not shown, as past answers let expect nothing of them.
         unknown: Word of the query that no owner which answered holds → the nearest that one does; empty: none is near.
+        more: There may be further hits; :meth:`Federation.extend` gets them.
+        search: The query and all that the owners gave; None: no owner was asked.
     """
 
     hits: tuple[Hit, ...]
@@ -285,6 +288,71 @@ class Answer:
     note: str = ""
     not_asked: tuple[str, ...] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
+    more: bool = False
+    search: _Search | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass
+class _Search:
+    """A query, and what the owners gave for it.
+
+    Attributes:
+        question: What each is asked.
+        person: Who asks, as the company says it; None: the asker.
+        conditions: The query has phrases, exclusions or filters.
+        hits: Those of each owner that answered, best first as it gave them.
+        unfinished: Owners that say that they have more.
+        encoders: Owner → digest of its encoder; empty: none.
+        alone: Owners whose scores do not compare.
+        missing: Owner → why it did not answer, or not all that it was asked.
+    """
+
+    question: dict[str, Json]
+    person: Mapping[str, Json] | None
+    conditions: bool
+    hits: dict[str, list[Hit]] = field(default_factory=dict)
+    unfinished: set[str] = field(default_factory=set)
+    encoders: dict[str, str] = field(default_factory=dict)
+    alone: set[str] = field(default_factory=set)
+    missing: dict[str, str] = field(default_factory=dict)
+
+    def copy(self) -> _Search:
+        """One that can be changed alone."""
+        hits = {owner: [*several] for owner, several in self.hits.items()}
+        changed = {name: getattr(self, name).copy() for name in ("unfinished", "encoders", "alone", "missing")}
+        return dataclasses.replace(self, hits=hits, **changed)
+
+    def all_hits(self) -> list[Hit]:
+        """Those of all owners."""
+        return [hit for several in self.hits.values() for hit in several]
+
+    def list_behind(self, k: int) -> list[str]:
+        """Owners that may have one of the k best by score besides those that they gave."""
+        scores = sorted((hit.score for hit in self.all_hits()), reverse=True)
+        least = scores[k - 1] if len(scores) >= k else -math.inf
+        return [owner for owner in self.hits if owner in self.unfinished and self.hits[owner][-1].score > least]
+
+    def add(self, owner: str, body: Mapping[str, Any]) -> None:
+        """Add an owner's answer.
+
+        Raises:
+            WireError: No honest owner of this version answers so.
+            KeyError, TypeError, ValueError, IndexError, OverflowError: Something in it is missing, or of another kind.
+        """
+        words = [str(word) for word in cast("list[Json]", self.question["words"])]
+        most_words = sum(MOST_ENDINGS if word.endswith("*") else 1 for word in words)
+        if self.conditions and body.get("conditions") is not True:
+            raise WireError("its version knows no phrases, exclusions and filters")
+        if most_words > len(words) and body.get("beginnings") is not True:
+            raise WireError("it looks for no beginnings of words")
+        found = _hits(owner, body, cast("int", self.question["k"]), most_words)
+        digest = str(body.get("encoder", ""))
+        self.hits[owner] = self.hits.get(owner, []) + found
+        self.encoders[owner] = digest if _DIGEST.fullmatch(digest) else ""
+        if body.get("statistics") != "shared":
+            self.alone.add(owner)
+        if found and body.get("more") is True:
+            self.unfinished.add(owner)
 
 
 class Fetched(NamedTuple):
@@ -346,7 +414,7 @@ class Federation:
         Args:
             query: Words, phrases, exclusions and filters as a person types them; see
                 :mod:`fedrank.texts.served.query`.
-            k: Most hits.
+            k: Most hits; for more than 20, owners are asked several times, as :meth:`extend` does.
             person: Who asks, in place of the person of the class.
             all_owners: Ask all owners, whatever past answers say.
 
@@ -368,6 +436,7 @@ class Federation:
         question |= {"analyser": self._analyser.fingerprint, "snippets": k, "conditions": conditions.as_json()}
         if ranked:
             question |= {"features": True, "query": query[:LONGEST_QUERY]}
+        search = _Search(question, person, bool(conditions))
         names = [owner.name for owner in self.file.owners]
         # What one person may read must not decide what another is given, so people of a company ask all.
         past = None if person or self._person else self._past
@@ -375,44 +444,79 @@ class Federation:
         if past is not None and not all_owners:
             with self._lock:
                 asked = past.choose(words, names)
-        answers, missing = self._ask(dict.fromkeys(asked, question), person)
+        answers = self._collect(search, asked)
         if not answers and len(asked) < len(names):  # none of those chosen: all others are asked
-            others = [name for name in names if name not in asked]
-            answers, more = self._ask(dict.fromkeys(others, question), person)
-            asked, missing = names, {**missing, **more}
-        hits, alone, encoders = list[Hit](), list[str](), dict[str, str]()
-        most_words = sum(MOST_ENDINGS if word.endswith("*") else 1 for word in words)
-        for owner, body in ((one.name, answers[one.name]) for one in self.file.owners if one.name in answers):
-            try:
-                if conditions and body.get("conditions") is not True:
-                    raise WireError("its version knows no phrases, exclusions and filters")
-                if most_words > len(words) and body.get("beginnings") is not True:
-                    raise WireError("it looks for no beginnings of words")
-                hits += _hits(owner, body, question["k"], most_words)
-                digest = str(body.get("encoder", ""))
-                encoders[owner] = digest if _DIGEST.fullmatch(digest) else ""
-                if body.get("statistics") != "shared":
-                    alone.append(owner)
-            except WireError as error:
-                missing[owner] = str(error)
-            except (KeyError, TypeError, ValueError, IndexError, OverflowError):
-                missing[owner] = "its answer makes no sense"
-        if not answers or len(missing) == len(asked):
-            raise RunError("no owner answered: " + "; ".join(f"{owner}: {why}" for owner, why in missing.items()))
-        hits.sort(key=lambda hit: -hit.score)
-        lying = _lying_encoders(hits)
-        if ranked and hits and all(hit.features is not None for hit in hits):
-            hits = self._order(hits, {**encoders, **dict.fromkeys(lying, "")})
-        if past is not None and len(asked) == len(names) and not missing and not conditions:
+            answers = self._collect(search, [name for name in names if name not in asked])
+            asked = names
+        if not answers or len(search.missing) == len(asked):
+            why = "; ".join(f"{owner}: {reason}" for owner, reason in search.missing.items())
+            raise RunError(f"no owner answered: {why}")
+        unknown: dict[str, str] = {}
+        if len(asked) == len(names):
+            unknown = self._find_unknown(query, words, [one for owner, one in answers.items() if owner in search.hits])
+        left = tuple(name for name in names if name not in asked)
+        answer = self._extend(Answer((), {}, not_asked=left, unknown=unknown, search=search), k, _questions(k) - 1)
+        if past is not None and len(asked) == len(names) and not answer.missing and not conditions:
+            hits = self._order(search)
             pieces = [(hit.owner, hit.title or hit.snippet.text, self._words_of_hit(hit)) for hit in hits]
             with self._lock:
                 past.record(words, [hit.owner for hit in hits[:_LED]], [piece for piece in pieces if piece[2]])
-        alone = alone if len(self.file.owners) > 1 else []
-        left = tuple(name for name in names if name not in asked)
-        unknown: dict[str, str] = {}
-        if len(asked) == len(names):
-            unknown = self._find_unknown(query, words, [one for owner, one in answers.items() if owner not in missing])
-        return Answer(tuple(hits[:k]), missing, tuple(alone), tuple(sorted(lying)), not_asked=left, unknown=unknown)
+        return answer
+
+    def extend(self, answer: Answer, k: int = 10, person: Mapping[str, Json] | None = None) -> Answer:
+        """An answer with the next hits after its own, for the person who asked.
+
+        Owners are asked again, each time a question of the asker's budget, where they have more than they give at a
+        time (20 hits, if they did not choose otherwise) and one of it may belong to the hits that are wanted.
+
+        Args:
+            answer: An answer of :meth:`search` or of this method; it stays as it is.
+            k: Most hits to add.
+            person: The same person, in the company's word for today; None: in that of the search.
+
+        Raises:
+            RunError: The broker cannot be reached.
+        """
+        return self._extend(answer, k, _questions(k), person)
+
+    def _extend(self, answer: Answer, k: int, questions: int, person: Mapping[str, Json] | None = None) -> Answer:
+        if answer.search is None:
+            return answer
+        search = answer.search.copy()
+        search.person = person or search.person
+        before = {(hit.owner, hit.ticket) for hit in answer.hits}
+        for _ in range(questions):
+            if not (behind := search.list_behind(len(answer.hits) + k)):
+                break
+            self._collect(search, behind)
+        ordered = [hit for hit in self._order(search) if (hit.owner, hit.ticket) not in before]
+        alone = [one.name for one in self.file.owners if one.name in search.alone] if len(self.file.owners) > 1 else []
+        return dataclasses.replace(
+            answer,
+            hits=(*answer.hits, *ordered[:k]),
+            missing=search.missing,
+            own_statistics=tuple(alone),
+            left_out_cosines=tuple(sorted(_lying_encoders(search.all_hits()))),
+            more=len(ordered) > k or bool(search.unfinished),
+            search=search,
+        )
+
+    def _collect(self, search: _Search, owners: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Ask owners for the hits after those that they gave; their answers, also those that cannot be used."""
+        questions = {owner: search.question | {"skip": len(search.hits.get(owner, ()))} for owner in owners}
+        answers, missing = self._ask(questions, search.person)
+        search.missing |= missing
+        for owner in owners:
+            search.unfinished.discard(owner)
+            if owner not in answers:
+                continue
+            try:
+                search.add(owner, answers[owner])
+            except WireError as error:
+                search.missing[owner] = str(error)
+            except (KeyError, TypeError, ValueError, IndexError, OverflowError):
+                search.missing[owner] = "its answer makes no sense"
+        return answers
 
     def _find_unknown(self, query: str, words: list[str], answers: list[Mapping[str, Any]]) -> dict[str, str]:
         """Words as they were typed that all answers say to be in no document, and the word named most often instead."""
@@ -436,9 +540,13 @@ class Federation:
         """The words of a query that owners take."""
         return [word for word in words_of_query(query, self._analyser) if len(word) <= LONGEST_WORD]
 
-    def _order(self, hits: list[Hit], encoders: Mapping[str, str]) -> list[Hit]:
-        """The hits by score and cosine; all have numbers."""
-        usual, terms = _usual_encoder(encoders), self.file.ranking or RankingTerms()
+    def _order(self, search: _Search) -> list[Hit]:
+        """All hits, best first: by their scores or, where the file says so and all have numbers, by the cosine too."""
+        hits = sorted(search.all_hits(), key=lambda hit: -hit.score)
+        if self.file.ranking is None or not hits or any(hit.features is None for hit in hits):
+            return hits
+        encoders = {**search.encoders, **dict.fromkeys(_lying_encoders(hits), "")}
+        usual, terms = _usual_encoder(encoders), self.file.ranking
         comparable = [encoders[hit.owner] == usual != "" for hit in hits]
         numbers = [hit.features or () for hit in hits]
         base, _ = base_and_features([hit.score for hit in hits], numbers, comparable, terms.cosine)
@@ -494,6 +602,11 @@ class Federation:
             else:
                 answers[owner] = opened
         return answers, missing
+
+
+def _questions(k: int) -> int:
+    """Questions to each owner for so many hits: one for as many as an owner gives at a time by default."""
+    return math.ceil(k / _RERANKED)
 
 
 def _open(question: Question, found: Any) -> dict[str, Any] | str:

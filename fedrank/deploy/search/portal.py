@@ -78,6 +78,7 @@ class PortalApp(HttpApp):
         self._answers: OrderedDict[tuple[str, str], Answer] = OrderedDict()  # by person, and a random name
         routes = {
             "/v1/search": Route("search", ("POST",), None, self._search),
+            "/v1/more": Route("more", ("POST",), None, self._extend),
             "/v1/fetch": Route("fetch", ("POST",), None, self._fetch),
             "/v1/federation": Route("federation", ("GET", "HEAD"), None, self._about),
             "/healthz": Route("healthz", ("GET", "HEAD"), None, self._healthz),
@@ -128,7 +129,26 @@ class PortalApp(HttpApp):
             return _refuse(400, str(error))
         except FedrankError as error:
             return _refuse(502, str(error))
-        name = secrets.token_urlsafe(12)
+        return self._keep(who, secrets.token_urlsafe(12), answer)
+
+    async def _extend(self, request: HttpRequest) -> HttpResponse:
+        body = _object(request.body)
+        name, k = str(body.get("answer")), body.get("k", 10)
+        if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= 1000:
+            return REFUSALS["malformed"]
+        try:
+            who, person = self._person(request)
+            if (before := self._answers.get((who, name))) is None:
+                return _refuse(404, "This answer is not kept any more; search again.")
+            answer = await self._work(functools.partial(self._federation.extend, before, k, person))
+        except ConfigError as error:
+            return _refuse(400, str(error))
+        except FedrankError as error:
+            return _refuse(502, str(error))
+        return self._keep(who, name, answer, len(before.hits))
+
+    def _keep(self, who: str, name: str, answer: Answer, shown: int = 0) -> HttpResponse:
+        """Keep an answer, so that its hits can be fetched; what is new of it, for the page."""
         self._answers[who, name] = answer
         while len(self._answers) > _KEPT:
             self._answers.popitem(last=False)
@@ -140,11 +160,11 @@ class PortalApp(HttpApp):
                 "title": hit.title,
                 "snippet": hit.snippet._asdict(),
             }
-            for hit in answer.hits
+            for hit in answer.hits[shown:]
         ]
         said: dict[str, Json] = {"missing": dict(answer.missing), "own_statistics": [*answer.own_statistics]}
         said |= {"left_out_cosines": [*answer.left_out_cosines], "note": answer.note, "not_asked": [*answer.not_asked]}
-        said["unknown"] = dict(answer.unknown)
+        said |= {"unknown": dict(answer.unknown), "more": answer.more}
         return json_response(200, {"answer": name, "hits": hits, **said})
 
     async def _fetch(self, request: HttpRequest) -> HttpResponse:

@@ -135,6 +135,7 @@ class OwnerSettings:
     )
     fetch: bool = setting(True, "Whether askers may fetch the documents that they found.")
     most_hits: int = setting(20, "Most hits of an answer.", low=1, high=1000)
+    pages: int = setting(10, "Answers that one query can page through; each is a question.", low=1, high=1000)
     step: float = setting(0.1, "Scores are rounded to a multiple of this.")
     candidates: int = setting(
         50, "Documents or passages that the index finds for a query and that are scored exactly.", low=1, high=100_000
@@ -354,9 +355,15 @@ class Owner:
         if not isinstance(features, bool) or not isinstance(query, str) or len(query) > LONGEST_QUERY:
             return _refuse("malformed", f"features is true or false, query a text of at most {LONGEST_QUERY} letters.")
         features = features and self.settings.features
-        most = min(most, self.settings.most_hits)
+        skip, last = body.get("skip", 0), self.settings.most_hits * self.settings.pages
+        if not isinstance(skip, int) or isinstance(skip, bool) or skip < 0:
+            return _refuse("malformed", "skip must be a number of hits.")
+        end = min(skip + min(most, self.settings.most_hits), last)
         wanted = self._extend(words, asking.readers if given_out else ())
-        hits = self.search(wanted, most, query if features else "", conditions, asking.readers)
+        # One hit more tells whether there are more.
+        typed = query if features else ""
+        hits = self.search(wanted, end + 1, typed, conditions, asking.readers, skip) if skip < end else []
+        more, hits = len(hits) > end - skip and end < last, hits[: max(end - skip, 0)]
         searched: dict[str, Json] = {"words": [*words], **conditions.as_json()}
         note(json.dumps(searched | ({"query": query} if query else {}), ensure_ascii=False), [one.id for one in hits])
         given: list[Json] = []
@@ -371,6 +378,7 @@ class Owner:
             given.append(hit)
         answer: dict[str, Json] = {
             "hits": given,
+            "more": more,
             "conditions": bool(conditions),
             "fetch": self.settings.fetch,
             "statistics": "shared" if self.common else "own",
@@ -389,16 +397,18 @@ class Owner:
         query: str = "",
         conditions: Conditions = NO_CONDITIONS,
         readers: Collection[str] = (OPEN,),
+        skip: int = 0,
     ) -> list[OwnHit]:
         """The best documents that hold a word of the query, best first.
 
         Args:
             words: Words of the query.
-            most: Most documents.
+            most: Most documents, with those that are skipped.
             query: The query as it was typed, for the encoder; empty: no cosines.
             conditions: What the documents have to meet, phrases within a passage. They are looked for among four times
                 as many candidates.
             readers: Only documents that one of these may read.
+            skip: Documents that are left out, as they were given before.
         """
         if not words:
             return []
@@ -406,32 +416,35 @@ class Owner:
         weights: dict[str, float] = {}
         for word, weight in zip(words, statistics.idf.max(axis=1).tolist(), strict=True):
             weights[word] = weights.get(word, 0.0) + max(weight, _LEAST)
-        asked, judged = max(self.settings.candidates, most), dict[str, bool]()
+        # The first candidates are as many for each page of a list, and each further group comes after them, in order.
+        first = max(self.settings.candidates, self.settings.most_hits)
         needed = conditions.list_needed(self.analyser)
-        for _ in range(
-            2 if conditions else _ROUNDS + 1
+        best: list[tuple[Candidate, Float64[np.ndarray, " fields"]]] = []
+        seen: set[str] = set()
+        deeper = sum(most > first * 4**number for number in range(5))
+        for number in range(
+            (2 if conditions else _ROUNDS + 1) + deeper
         ):  # passages of a few long documents, or ones that do not fit, may hide others
+            asked = first * 4**number
             found = self.engine.candidates(weights, asked, readers, needed)
-            by_field = score_documents(words, [candidate.words for candidate in found], statistics)
+            new = [candidate for candidate in found if candidate.id not in seen]
+            by_field = score_documents(words, [candidate.words for candidate in new], statistics)
             scores = by_field.sum(axis=1)
-            best: list[int] = []  # of a document's passages the first
-            seen: set[str] = set()
             # The engine's own order knows of documents that others may read.
-            for place in sorted(range(len(found)), key=lambda place: (-scores[place], found[place].id)):
-                id = found[place].id
-                if id in seen or len(best) == most:
+            for place in sorted(range(len(new)), key=lambda place: (-scores[place], new[place].id)):
+                if new[place].id in seen:  # of a document's passages the first
                     continue
-                seen.add(id)
-                if conditions and id not in judged:
-                    judged[id] = self._meets(conditions, found[place])
-                if not conditions or judged[id]:
-                    best.append(place)
+                seen.add(new[place].id)
+                if len(best) < most and (not conditions or self._meets(conditions, new[place])):
+                    best.append((new[place], by_field[place]))
             if len(found) < asked or len(best) == most:
                 break
-            asked *= 4
-        documents = [found[place] for place in best]
+        best = best[skip:]
+        if not best:
+            return []
+        documents, scored = [candidate for candidate, _ in best], np.array([numbers for _, numbers in best])
         # Rounded before anything is made of them: the total and the title's part, and the body's as what is left.
-        total, title = self._round(scores[best]), self._round(by_field[best, 1])
+        total, title = self._round(scored.sum(axis=1)), self._round(scored[:, 1])
         numbers = features_of(np.column_stack([total - title, title]), self._cosines(query, documents))
         return [
             OwnHit(

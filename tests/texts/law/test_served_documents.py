@@ -256,7 +256,7 @@ def test_passages_are_the_text_and_end_where_something_ends():
 
 def test_a_file_that_takes_too_long_or_too_much_is_named_and_the_next_is_read(tmp_path, monkeypatch):
     pytest.importorskip("bs4")
-    (tmp_path / "a.html").write_text("<table><tr><td>" * 60_000 + "slow")
+    (tmp_path / "a.html").write_text("<table><tr><td>" * 300_000 + "slow")
     (tmp_path / "b.html").write_text("<title>Wings</title><p>lift of a wing")
     reader = files._Reader()
     monkeypatch.setattr(files, "_reader", reader)

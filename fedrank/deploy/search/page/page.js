@@ -4,6 +4,9 @@
 const state = document.getElementById("state");
 const notices = document.getElementById("notices");
 const list = document.getElementById("hits");
+const more = document.getElementById("more");
+/** The answer that is shown: its name at the portal, and how many of its hits are. */
+let shownAnswer = null;
 
 async function post(path, body) {
   const response = await fetch(path, { method: "POST", body: JSON.stringify(body) });
@@ -91,26 +94,51 @@ function shown(answer, hit, number) {
   return row;
 }
 
-document.getElementById("ask").addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const query = document.getElementById("query").value.trim();
-  if (!query) return;
+// The hits of an answer after those that are shown, what is to be known of the list, and whether there are more.
+function show(found, seconds) {
+  const first = shownAnswer ? shownAnswer.count : 0;
+  list.append(...found.hits.map((hit, place) => shown(found.answer, hit, first + place)));
+  const many = first + found.hits.length;
+  shownAnswer = { name: found.answer, count: many };
+  const documents = many === 1 ? "document" : "documents";
+  const asked = Object.keys(found.missing).length ? "No owner that answered" : "No owner";
+  const count = found.more ? `The best ${many} documents` : `${many} ${documents}`;
+  state.textContent = found.note ? found.note : many ? `${count} in ${seconds} s.` : `${asked} has a document with these words.`;
+  notices.replaceChildren(...warned(found).map((text) => element("li", "", text)), ...Object.entries(found.unknown).map(unknown));
+  more.hidden = !found.more;
+}
+
+// Ask the portal, and show what it says; `path` is a search or the hits after those of one.
+async function ask(path, body) {
   state.textContent = "Asking every owner …";
-  notices.replaceChildren();
-  list.replaceChildren();
+  const asked = shownAnswer;
   const started = performance.now();
   try {
-    const found = await post("v1/search", { query, k: 20 });
-    const seconds = ((performance.now() - started) / 1000).toFixed(2);
-    const many = found.hits.length;
-    const asked = Object.keys(found.missing).length ? "No owner that answered" : "No owner";
-    state.textContent = found.note ? found.note : many ? `${many} ${many === 1 ? "document" : "documents"} in ${seconds} s.` : `${asked} has a document with these words.`;
-    notices.replaceChildren(...warned(found).map((text) => element("li", "", text)), ...Object.entries(found.unknown).map(unknown));
-    list.replaceChildren(...found.hits.map((hit, number) => shown(found.answer, hit, number)));
+    const found = await post(path, body);
+    if (asked === shownAnswer) show(found, ((performance.now() - started) / 1000).toFixed(2));
   } catch (error) {
     state.textContent = "There is no answer.";
     notices.replaceChildren(element("li", "", error.message));
   }
+}
+
+more.addEventListener("click", async () => {
+  more.disabled = true;
+  const last = list.lastElementChild;
+  await ask("v1/more", { answer: shownAnswer.name, k: 20 });
+  more.disabled = false;
+  last.nextElementSibling?.querySelector("button").focus(); // as the button may be gone
+});
+
+document.getElementById("ask").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const query = document.getElementById("query").value.trim();
+  if (!query) return;
+  notices.replaceChildren();
+  list.replaceChildren();
+  more.hidden = true;
+  shownAnswer = null;
+  ask("v1/search", { query, k: 20 });
 });
 
 fetch("v1/federation").then((response) => response.json()).then((about) => {

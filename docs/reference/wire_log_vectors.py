@@ -3,6 +3,9 @@
 It imports nothing of the package. Trees and proofs follow the recursive definitions of RFC 9162 (2.1.1, 2.1.3.1,
 2.1.4.1); the inputs and hashes of ``known`` are those that implementations of RFC 6962 share. Ed25519 is deterministic
 (RFC 8032), and keys are the SHA-256 of their names: the file is the same whenever it is written.
+
+``answers`` has whole answers, what was seen before, the quorum, the message, and the client's verdict at the time
+``now``: ``proven``, ``wrong``, ``conflict`` (wrong, with evidence), ``more`` (10.5: a proof from the size is needed).
 """
 
 import base64

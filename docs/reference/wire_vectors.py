@@ -1,6 +1,18 @@
 """Makes wire-vectors.json from the reference device and from nothing else.
 
 PYTHONPATH=docs/explanation python docs/reference/wire_vectors.py > docs/reference/wire-vectors.json
+
+``rewards``    tables of section 2; ``sha256_of_patterns`` is the SHA-256 of the numerators of all 2^D patterns, each u4
+``responses``  rule 5.8 at its boundaries: index, x, y, privatised index
+``rounds``     whole rounds, with both rankers, all rewards and all mechanisms. ``features`` are multiples of 1/8.
+               ``orders`` has the orders under θ + σv and θ − σv; unequal scores differ by more than 0.001, so that no
+               last bit decides. ``clicks`` is a pattern, ``words`` are x and y, ``value`` is what is added to a sum.
+               ``noise`` is what Laplace noise adds, as no test could draw it, or x, y and z of 5.10. ``model`` and
+               ``report`` are hexadecimal.
+``epochs``     from an epoch's secret, reports and a token's content the challenge, the key, the beacon, the position in
+               the epoch and the words of 11.12
+``draws``      from a token, a purpose and a model message the word of 12.3, and the shares for which it is drawn
+``checks``     from terms, a best model's message, two sums and words the check of 12.7
 """
 
 import hashlib

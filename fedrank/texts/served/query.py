@@ -184,20 +184,6 @@ def words_of_query(query: str, analyser: Analyser) -> list[str]:
     return [*analyser.cut_query(_BEGINNING.sub(" ", query, count=_MOST_BEGINNINGS)), *dict.fromkeys(begins)]
 
 
-def slips_between(one: str, other: str) -> int:
-    """Letters to add, leave out, change, or swap with the next, to make one word of the other; none is moved twice."""
-    rows = [[*range(len(other) + 1)]]
-    for i, letter in enumerate(one, 1):
-        row = [i]
-        for j, its in enumerate(other, 1):
-            best = min(rows[-1][j] + 1, row[-1] + 1, rows[-1][j - 1] + (letter != its))
-            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == its:
-                best = min(best, rows[-2][j - 2] + 1)
-            row.append(best)
-        rows.append(row)
-    return rows[-1][-1]
-
-
 class Snippet(NamedTuple):
     """A piece of a text.
 

@@ -8,12 +8,12 @@ import pytest
 from fedrank.core.errors import ConfigError, WireError
 from fedrank.texts.served.analyser import Analyser, english
 from fedrank.texts.served.documents import Document, words_of
+from fedrank.texts.served.engines.tantivy import TantivyEngine
 from fedrank.texts.served.query import (
     SNIPPET,
     Conditions,
     find_snippet,
     parse_query,
-    slips_between,
     snippet_of,
     words_of_query,
 )
@@ -168,26 +168,6 @@ def test_snippets_of_strangers_are_bounded(given, kept):
     assert snippet_of(given) == kept
 
 
-def test_slips_are_the_fewest_edits_that_lead_from_word_to_word():
-    """All words within two edits of a short word, made one edit at a time; no place is edited twice."""
-    letters = "abc"
-
-    def edits(word):
-        for at in range(len(word) + 1):
-            yield from (word[:at] + letter + word[at:] for letter in letters)
-            yield word[:at] + word[at + 1 :]
-            yield from (word[:at] + letter + word[at + 1 :] for letter in letters if at < len(word))
-            yield word[:at] + word[at + 1 : at + 2] + word[at : at + 1] + word[at + 2 :]
-
-    one = {*edits("abca")} - {"abca"}
-    two = {word for near in one for word in edits(near)} - one - {"abca"}
-    assert slips_between("abca", "abca") == 0
-    assert {word for word in one if slips_between("abca", word) != 1} == set()
-    # Of words two edits away, those that swap letters and put one between are three apart where no place counts twice.
-    assert {word for word in two if slips_between("abca", word) not in (2, 3)} == set()
-    assert slips_between("ca", "abc") == 3 and slips_between("", "abc") == 3
-
-
 def test_beginnings_are_as_long_as_their_stems():
     assert words_of_query("comput* heat", english()) == ["heat", "comput*"]
     assert words_of_query("computers* Wing*", english()) == ["comput*", "wing*"]
@@ -198,3 +178,30 @@ def test_beginnings_are_as_long_as_their_stems():
     with pytest.raises(ConfigError, match="asterisk"):
         parse_query('"heated win*"', english())
     assert words_of_query("heat*", Analyser(("english", "german"))) == ["heat*"]
+
+
+def test_an_index_names_the_words_that_one_edit_leads_to_and_of_long_words_two(tmp_path):
+    """All words within one edit of a short word; of a long one, letters added at two places and at three."""
+    pytest.importorskip("tantivy")
+    letters, short, long = "bdk", "bkdb", "bkdbbkdb"
+
+    def edits(word):
+        for at in range(len(word) + 1):
+            yield from (word[:at] + letter + word[at:] for letter in letters)
+            yield word[:at] + word[at + 1 :]
+            yield from (word[:at] + letter + word[at + 1 :] for letter in letters if at < len(word))
+            yield word[:at] + word[at + 1 : at + 2] + word[at : at + 1] + word[at + 2 :]
+
+    one = {*edits(short)} - {short}
+    two = {word for near in one for word in edits(near)} - one - {short}
+    far = {a + long + b for a in letters for b in letters}
+    farther = {a + long[:4] + "m" + long[4:] + b for a in letters for b in letters}
+    words = sorted(one | two | {short} | far | farther)
+    plain = Analyser(("thai",))  # it cuts no stems
+    engine = TantivyEngine(tmp_path, analyser=plain)
+    engine.add(Document(f"d{at}", "", " ".join(words[at : at + 9])) for at in range(0, len(words), 9))
+    assert {word for word in words if plain.cut(word) == [word]} == {*words}
+    found = engine.find_similar(short)
+    assert found[0] == short and {*found} == one | {short}
+    assert {*engine.find_similar(long)} & (far | farther) == far
+    engine.close()

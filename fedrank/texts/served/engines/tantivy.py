@@ -25,12 +25,13 @@ from fedrank.texts.served.analyser import Analyser, english
 from fedrank.texts.served.documents import Document, Words, batches, document_of, index_fingerprint, passages_of
 from fedrank.texts.served.encoder import Encoder, text_of
 from fedrank.texts.served.engines import Candidate
-from fedrank.texts.served.query import slips_between
 from fedrank.texts.served.rights import OPEN, readers_of
 
 _log = logging.getLogger("fedrank.owner")
 
 tantivy = OptionalModule("tantivy", "search", "An owner's index")
+distances = OptionalModule("rapidfuzz.distance", "search", "An owner's index")
+process = OptionalModule("rapidfuzz.process", "search", "An owner's index")
 
 #: Memory of the writer before it writes a segment, in bytes.
 _HEAP = 128 << 20
@@ -204,7 +205,7 @@ class TantivyEngine:
         """Words of documents that one of these may read; see :class:`~fedrank.texts.served.engines.Engine`."""
         start, slips = word.removesuffix("*"), 1 if len(word) < _LONG else 2
         begins = len(start) < len(word)
-        searcher, should = self._searcher(), tantivy.Occur.Should
+        searcher, should, without = self._searcher(), tantivy.Occur.Should, tantivy.Occur.MustNot
         terms = [
             (should, self._query.fuzzy_term_query(self._schema, field, start, 0 if begins else slips, True, begins))
             for field in _SEARCHED
@@ -213,22 +214,22 @@ class TantivyEngine:
         counts, near = Counter[str](), dict[str, int]()
         for _ in range(_LOOKS):  # passages that hold other words than those that were found
             known = [
-                (tantivy.Occur.MustNot, self._query.term_query(self._schema, field, one, index_option="basic"))
+                (without, self._query.term_query(self._schema, field, one, index_option="basic"))
                 for one in near
                 for field in _SEARCHED
             ]
             hits = searcher.search(self._query.boolean_query([*must, *known]), _LOOKED_AT, count=False).hits
             found = [self._candidate(searcher.doc(at)).words for _, at in hits]
             counts.update(one for words in found for one in {*words.title, *words.body})
-            before = len(near)
-            for one in counts.keys() - near.keys():
-                if begins and one.startswith(start):
-                    near[one] = 0
-                elif not begins and abs(len(one) - len(start)) <= slips:
-                    near[one] = slips_between(start, one)
+            before, new = len(near), counts.keys() - near.keys()
+            if begins:
+                near |= dict.fromkeys((one for one in new if one.startswith(start)), 0)
+            else:
+                found = process.extract(start, new, scorer=distances.OSA.distance, score_cutoff=slips, limit=None)
+                near |= {one: round(distance) for one, distance, _ in found}
             if len(hits) < _LOOKED_AT or len(near) == before:
                 break
-        return sorted((one for one in near if near[one] <= slips), key=lambda one: (near[one], -counts[one], one))
+        return sorted(near, key=lambda one: (near[one], -counts[one], one))
 
     def frequencies(self, words: Sequence[str]) -> list[tuple[int, int]]:
         """Number of documents that name no readers whose body and whose title hold each word.

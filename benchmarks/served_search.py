@@ -1,6 +1,7 @@
 """What a served search gains by an encoder, and by learning from clicks on its lists.
 
     FEDRANK_DATA=FOLDER python -m benchmarks.served_search [--kept FOLDER] [--out FILE] [--only NAME]
+    FEDRANK_DATA=FOLDER python -m benchmarks.served_search --encoder wordllama --no-clicks --first 400
 
 Each collection is cut by topic among four owners, anew for each seed; in a pair, each collection is an owner. Owners
 search with the statistics that they summed with noise (ε = 1 a document), as they do when they are served. The weight
@@ -36,7 +37,7 @@ from fedrank.texts.data.reader import TextReader
 from fedrank.texts.data.silos import cut
 from fedrank.texts.served.analyser import english
 from fedrank.texts.served.documents import Document, Words
-from fedrank.texts.served.encoder import MINILM, Encoder
+from fedrank.texts.served.encoder import MINILM, load_encoder
 from fedrank.texts.served.engines.tantivy import TantivyEngine
 from fedrank.texts.served.envelopes import Tickets
 from fedrank.texts.served.owner import COSINE, NAMES, Owner, OwnerSettings
@@ -77,8 +78,8 @@ class List(NamedTuple):
 class Kept:
     """An encoder whose vectors are kept in a folder, text by text."""
 
-    def __init__(self, folder: Path):
-        self._encoder = Encoder(MINILM)
+    def __init__(self, folder: Path, name: str):
+        self._encoder = load_encoder(name)
         self.size, self.digest = self._encoder.size, self._encoder.digest
         self._file = folder / f"{self.digest}.npz"
         self._known: dict[str, np.ndarray] = {}
@@ -242,7 +243,7 @@ def fused(one: List) -> np.ndarray:
     return sum((1 / (61 + rank) for rank in ranks), start=np.zeros(len(one.scores)))
 
 
-def cell(name: str, seed: int, encoder: Kept, user: str, known: dict[str, Any]) -> dict[str, Any]:
+def cell(name: str, seed: int, encoder: Kept, user: str, ways: dict[str, Way], known: dict[str, Any]) -> dict[str, Any]:
     """nDCG(dcg='exp-log2')@10 of each query, for all rows of a collection and a seed; known rows are not made again."""
     owners, queries = world(name, seed)
     with served(owners, encoder, seed) as made:
@@ -255,7 +256,7 @@ def cell(name: str, seed: int, encoder: Kept, user: str, known: dict[str, Any]) 
     for weight in WEIGHTS:
         rows[f"BM25 + {weight:g} cosine"] = [ndcg(one.grades, one.ideal, base(one, weight)) for one in lists]
     fold = np.random.default_rng([seed, 2]).permutation(len(lists)) % FOLDS
-    for label, way in WAYS.items():
+    for label, way in ways.items():
         if label in known:
             continue
         values, own = np.zeros(len(lists)), np.full((3, len(lists)), np.nan)
@@ -341,20 +342,24 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/served_search.json"))
     parser.add_argument("--only", default="")
     parser.add_argument("--seeds", type=int, default=len(SEEDS))
+    parser.add_argument("--first", type=int, default=SEEDS[0], help="the first seed")
+    parser.add_argument("--encoder", default=MINILM)
+    parser.add_argument("--no-clicks", action="store_true", help="learn nothing from clicks")
     parser.add_argument("--user", default=USER)
     chosen = parser.parse_args()
     chosen.kept.mkdir(parents=True, exist_ok=True)
-    finished, encoder = chosen.kept / "cells.json", Kept(chosen.kept)
+    encoder, ways = Kept(chosen.kept, chosen.encoder), {} if chosen.no_clicks else WAYS
+    finished = chosen.kept / (f"cells{'' if chosen.encoder == MINILM else '-' + encoder.digest}.json")
     cells = json.loads(finished.read_text()) if finished.exists() else {}
     for name in [*COLLECTIONS, *("+".join(pair) for pair in PAIRS)]:
         if chosen.only and name != chosen.only:
             continue
-        for seed in SEEDS[: chosen.seeds]:
+        for seed in range(chosen.first, chosen.first + chosen.seeds):
             key = f"{name} {seed} {chosen.user}"
-            if WAYS.keys() <= cells.get(key, {}).keys():
+            if {*ways, "BM25"} <= cells.get(key, {}).keys():
                 continue
             began = time.perf_counter()
-            cells[key] = cell(name, seed, encoder, chosen.user, cells.get(key, {}))
+            cells[key] = cell(name, seed, encoder, chosen.user, ways, cells.get(key, {}))
             encoder.keep()
             cells[key] = {
                 row: [None if value is None or math.isnan(value) else round(value, 4) for value in values]

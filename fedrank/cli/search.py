@@ -155,8 +155,8 @@ def serve(
         reveals: What stands beside a hit: its title (title), its title or the beginning of its text (beginning), or
             only its score (score). Kept in owner.toml.
         fetch: Whether askers may fetch what they found. Kept in owner.toml.
-        encoder: Encoder whose cosines stand beside scores: all-minilm-l6-v2, wordllama or a folder. Kept in owner.toml;
-            an index is made anew where it changes.
+        encoder: Encoder whose cosines stand beside scores: wordllama, which is there without this, all-minilm-l6-v2, a
+            folder, or none. Kept in owner.toml; an index is made anew where it changes.
         engine: Existing index: postgresql://… or https://HOST:9200/INDEX. Kept in owner.toml.
         table: Table of documents in PostgreSQL. Kept in owner.toml.
         columns: Columns or fields of a document there: id, title and text. Kept in owner.toml.

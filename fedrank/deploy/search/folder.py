@@ -397,7 +397,7 @@ class OwnerFolder(ServedFolder):
     def encoder(self) -> Encoder | None:
         """The encoder that the settings name; errors as of its class."""
         name = self.settings().encoder
-        return load_encoder(name) if name else None
+        return load_encoder(name) if name not in ("", "none") else None
 
     def engine(self, encoder: Encoder | None = None) -> Engine:
         """The index that the settings name: one in this folder, or an existing one.

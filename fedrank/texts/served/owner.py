@@ -37,7 +37,7 @@ from fedrank.texts.data.corpus import FIELDS
 from fedrank.texts.data.features import Statistics, bm25
 from fedrank.texts.served.analyser import Analyser, english
 from fedrank.texts.served.documents import LONGEST_TITLE, Words, words_of
-from fedrank.texts.served.encoder import Encoder, text_of
+from fedrank.texts.served.encoder import WORDLLAMA, Encoder, text_of
 from fedrank.texts.served.engines import Candidate, Engine
 from fedrank.texts.served.envelopes import Tickets, open_question, seal_answer
 from fedrank.texts.served.query import NO_CONDITIONS, Conditions, find_snippet
@@ -145,9 +145,9 @@ class OwnerSettings:
         True, "Whether askers may have the rounded numbers of a hit that a list is put in order by."
     )
     encoder: str = setting(
-        "",
-        "Encoder of texts, whose cosine is one of these numbers: all-minilm-l6-v2, wordllama (static), or a folder; "
-        "empty: none.",
+        WORDLLAMA,
+        "Encoder of texts, whose cosine is one of these numbers: wordllama (static), all-minilm-l6-v2 (better, and a "
+        "hundred times slower), a folder, or none.",
     )
     fetches_a_day: int = setting(500, "Documents that one asker fetches in a day.", low=0, high=10**9)
     questions_a_person: int = setting(

@@ -30,7 +30,7 @@ OF_SEARCH = replace(TERMS, n_features=NUMBERS)
 
 
 def test_without_an_encoder_the_order_is_that_of_the_scores(tmp_path):
-    with search_world(tmp_path) as (asked, _, _):
+    with search_world(tmp_path, settings=OwnerSettings(encoder="none")) as (asked, _, _):
         plain = asked.search("boundary layer of a wing")
         same = Federation(replace(asked.file, ranking=RankingTerms()), (asked.asker, asked._tokens))
         found = same.search("boundary layer of a wing")

@@ -3,6 +3,7 @@
 import ast
 import doctest
 import importlib
+import math
 import re
 import shlex
 import subprocess
@@ -52,12 +53,32 @@ def test_snippets_compile_and_their_imports_exist():
 GALLERY = sorted((ROOT / "examples" / "gallery").glob("plot_*.py"))
 
 
-@pytest.mark.minutes
+# All together 60 CPU-seconds where kernels are compiled already, most of them JAX compiling the run of texts.
+@pytest.mark.slow
 @pytest.mark.parametrize("script", GALLERY, ids=name)
 def test_gallery_scripts_run(script, tmp_path):
     ran = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip(), f"{name(script)} prints nothing"
+
+
+def test_gallery_scripts_are_small():
+    """The product of what a script says about its size, in a call or a table of settings."""
+    sized = 0
+    for script in GALLERY:
+        said = dict.fromkeys(("clients", "rounds", "seeds", "interactions"), 1)
+        for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+            pairs = [(node.arg, node.value)] if isinstance(node, ast.keyword) else []
+            if isinstance(node, ast.Dict):
+                pairs = [
+                    (getattr(key, "value", None), value) for key, value in zip(node.keys, node.values, strict=True)
+                ]
+            for key, value in pairs:
+                if key in said and isinstance(value, ast.Constant):
+                    said[key] = max(said[key], int(value.value))
+        sized += math.prod(said.values()) > 1
+        assert math.prod(said.values()) <= 2_000_000, f"{name(script)} is too large for every change's checks: {said}"
+    assert sized > len(GALLERY) / 2
 
 
 def test_the_gallery_has_the_examples_that_people_look_for():

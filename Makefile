@@ -116,9 +116,9 @@ docs: $(VENV)/.stamp-docs ## build the documentation into docs/_build/html; a wa
 	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "documentation: docs/_build/html/index.html"
 
-dist: $(VENV)/.stamp-dev ## build source distributions and wheels of fedrank and fedrank-device into dist/
+dist: $(VENV)/.stamp-dev ## build source distributions and wheels of fedrank, its device, zoo and Flower adapter into dist/
 	@$(BIN)/python -m hatchling build --directory dist
-	@cd device && ../$(BIN)/python -m hatchling build --directory ../dist
+	@for part in device zoo flower; do (cd $$part && ../$(BIN)/python -m hatchling build --directory ../dist) || exit 1; done
 
 clean: ## remove what the other targets made, .venv included; runs/ stays
 	rm -rf $(VENV) $(TORCH) dist build docs/_build docs/generated .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -26,7 +26,7 @@ Nothing heavy is imported here: ``import fedrank`` costs milliseconds, ``import 
 import importlib
 from typing import Any
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0rc1"
 
 #: Public names and where they live; ``__init__.pyi`` says the same to type checkers.
 _NAMES = {

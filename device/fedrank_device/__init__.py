@@ -14,6 +14,6 @@ installed side by side.
 from fedrank_device.core.errors import ConfigError, FedrankError
 from fedrank_device.deploy.device import Device, LedgerRow, Ranking, State, Synced
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0rc1"
 
 __all__ = ["ConfigError", "Device", "FedrankError", "LedgerRow", "Ranking", "State", "Synced", "__version__"]

@@ -27,7 +27,7 @@ class Pairs(fedrank.Ranker):
         return features @ weights[: self.n_features] + squares @ weights[self.n_features :]
 
 
-result = fedrank.train("foltr-es", ranker=Pairs(46), clients=200, rounds=40, evaluation__every=10)
+result = fedrank.train("foltr-es", ranker=Pairs(46), clients=100, rounds=20, interactions=8, evaluation__every=5)
 print(result.final.where(split="test").select(["measure", "learnt", "MSE (labels)"]))
 
 # %%

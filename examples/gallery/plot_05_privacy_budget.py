@@ -3,7 +3,7 @@ What privacy costs
 ==================
 
 A device takes part once, and privatises the one number that it sends. A smaller ε of all that a user does means more
-noise, and a ranker that learns more slowly. Here 12,000 devices take part, with 64 searches each.
+noise, and a ranker that learns more slowly. Here 9,000 devices take part, with 64 searches each.
 """
 
 import textwrap
@@ -11,7 +11,7 @@ import textwrap
 import fedrank
 
 rows = []
-size = {"clients": 300, "rounds": 40, "interactions": 64, "server": {"learning_rate": 0.01}}
+size = {"clients": 300, "rounds": 30, "interactions": 64, "server": {"learning_rate": 0.01}}
 for epsilon in (4.0, 1.0, 0.25, 0.05):
     result = fedrank.train("foltr-es", privacy={"epsilon_user": epsilon}, **size)
     test = result.final.where(split="test", measure="nDCG(dcg='exp-log2')@10")

@@ -19,7 +19,7 @@ for name, settings in {
     "they lie, mean": {"attack": attack},
     "they lie, median of means": {"attack": attack, "aggregate": "median-of-means"},
 }.items():
-    result = fedrank.run("foltr-es", clients=400, rounds=40, seeds=3, evaluation__every=10, **settings)
+    result = fedrank.run("foltr-es", clients=200, rounds=20, seeds=3, evaluation__every=5, **settings)
     test = result.final.where(split="test", measure="nDCG(dcg='exp-log2')@10")
     rows.append({"": name, "nDCG(dcg='exp-log2')@10": test["learnt"].item(), "±": test["learnt ±"].item()})
 print(fedrank.Frame.of_dicts(rows))

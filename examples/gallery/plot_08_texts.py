@@ -8,7 +8,7 @@ made up by a program.
 
 import fedrank
 
-result = fedrank.run("silo-sketch", rounds=20, seeds=1, sketch={"epsilon": 8.0})
+result = fedrank.run("silo-sketch", rounds=10, seeds=1, sketch={"epsilon": 8.0})
 print(result.final.select(["method", "nDCG(dcg='exp-log2')@10", "ERR", "MAP"]))
 
 # %%

@@ -13,9 +13,9 @@ the sums.
 import fedrank
 
 # %%
-# Four runs with other users each, under a promise of user-level differential privacy: ε = 2 for a user's whole stay.
+# Three runs with other users each, under a promise of user-level differential privacy: ε = 2 for a user's whole stay.
 
-result = fedrank.run("planned-slates", world__preset="tension", seeds=4, sharing__epsilon=2.0)
+result = fedrank.run("planned-slates", world__preset="tension", seeds=3, sharing__epsilon=2.0)
 print(result.final.select(["platform", "engagement of a user", "difference to random"]))
 
 # %%

@@ -32,10 +32,10 @@ def plan_opening(made: Plan) -> Opening:
     need, best = made.need, made.best
     ours, twice = (Measured(Interval(one.mean, one.low, one.high), made.measure, 4) for one in (best, made.twice))
     share = Named(f"{100 * best.mean / made.without.mean:.1f} %")
-    who = claims.say(
-        f"In {best.days:,.0f} days {need.devices:,} devices train a ranker whose ", Named(made.measure), " is ", ours
-    )
-    sentence = claims.say(who, ", ", share, f" of what it is without privacy, as simulated on {_data(need)}.")
+    years = f" (about {best.days / 365:.0f} years)" if best.days >= 730 else ""
+    who = f"In {best.days:,.0f} days{years} {need.devices:,} devices train a ranker that keeps "
+    worth = claims.say(" of the quality that it has without privacy (", Named(made.measure), " ", ours)
+    sentence = claims.say(who, share, worth, f", simulated on {_data(need)}).")
     numbers = (
         Number(made.measure, ours, f"95 % of runs: {best.low:.4f} to {best.high:.4f}"),
         Number("Days", Named(f"{best.days:,.0f}"), f"{best.choice.rounds} rounds of {best.choice.clients:,} devices"),

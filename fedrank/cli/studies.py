@@ -52,7 +52,7 @@ def codebook(
             print_json({"study": book.study, "sha256": book.sha, **book.as_json()})
             return
         say(
-            headline(f"{book.study}: {len(book.silos)} silos, {len(book.columns)} columns, {len(asked)} questions."),
+            headline(f"{book.study}: {len(book.silos)} silos, {len(book.columns)} columns; questions: {len(asked)}."),
             f"SHA-256: {book.sha}",
             *(f"- {one.name}: {one.model} {one.formula}, {made.parameters} coefficients" for one, made in asked),
         )
@@ -94,7 +94,7 @@ def answer(
         silo: The silo's name in the codebook.
         agreed: The codebook that the silo agreed to: its file, or its SHA-256 (twelve digits or more).
         folder: The silo's folder, which keeps the book of what left it; always the same one.
-        out: File of the answer; without it beside the round.
+        out: File of the answer; without it beside the round, by its number and the silo's name.
         yes: Write the answer without asking; otherwise it is shown in words first.
     """
     from fedrank.silos.studies.messages import Round, read_message, write_message
@@ -108,9 +108,9 @@ def answer(
             print(f"note for this silo alone: {printable(note)}", file=sys.stderr)
     made = node.answer(asked, record=False)
     words = node.words(asked, made)
-    out = out or round_.with_name(f"{round_.stem}.{silo}.json")
+    out = out or round_.with_name(f"{round_.stem}-{asked.number}.{silo}.json")
     if out.exists():
-        raise RunError(f"{out} exists; an answer is not written over.")
+        raise RunError(f"{out} exists; an answer is not written over. Name another file, or leave --out out.")
     if not yes:
         _ask_person(words)
     node.record(asked, made)

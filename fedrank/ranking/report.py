@@ -65,7 +65,9 @@ class RankingShown(CurvesShown):
         central = run.setting("protocol") in _CENTRAL
         number = _taking_part(run)
         who = f"one {one}" if central else many if number is None else f"{number:,} {many}"
-        title = f"{_capital(who)} {'learns' if central else 'learn'} to rank from clicks: {self.data_words(run)}"
+        clicks = bool(len(run.metrics.where(split="online")))  # an own method may learn from labels, without a session
+        how = f"{'learns' if central else 'learn'} to rank{' from clicks' * clicks}"
+        title = f"{_capital(who)} {how}: {self.data_words(run)}"
         if leading is None:
             return Opening(title, say(NOTHING_YET, describe.closing(run)), self.costs(run))
         split, measure = leading
@@ -76,11 +78,14 @@ class RankingShown(CurvesShown):
         if labels is not None:
             numbers.append(Number(f"Against {_strongest(run, split, measure)}, trained on labels", labels))
         if gain.verdict is Verdict.NOT_TOLD_APART:
-            sentence = say(f"From the clicks of {who} no ranker was learnt that, {place}, is ", Unseen(gain))
+            sentence = say(
+                f"From {'the clicks of ' * clicks}{who} no ranker was learnt that, {place}, is ", Unseen(gain)
+            )
             sentence += say("; it is ", labels, ".") if labels is not None else say(".")
         else:
             said = list_all([part for part in (gain, labels) if part is not None])
-            sentence = say(f"From clicks alone, {who} taught a ranker that, {place}, is ", said, ".")
+            began = f"From clicks alone, {who}" if clicks else _capital(who)
+            sentence = say(f"{began} taught a ranker that, {place}, is ", said, ".")
         sentence += _other_measure(run, split, measure, gain, labels) + describe.closing(run)
         chart = self.opening_chart(run)
         learnt = gain.verdict is Verdict.BETTER

@@ -469,8 +469,8 @@ def comparison_opening(runs: Mapping[str, Run], charts: Sequence[str] = ()) -> O
         reached = Measured(next(row["value"] for row in rows if row["run"] == name), measure, digits)
         split = str(rows[0]["split"])
         where = {"online": "In the users’ own sessions", "sum": "In the sum"}.get(split, f"On {split} data")
-        who = say(Named(name), " reaches" + (", most of what is compared," if len(compared) > 1 else ""))
-        sentence = say(f"{where}, ", who, " ", Named(measure), " ", reached, ": ", best, ".")
+        who = say("the best of the others, ", Named(name), ",") if len(compared) > 1 else say(Named(name))
+        sentence = say(f"{where}, ", who, " reaches ", Named(measure), " ", reached, ": ", best, ".")
     return Opening(title, sentence + closing, tuple(numbers), *chart)
 
 

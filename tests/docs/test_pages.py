@@ -3,6 +3,7 @@
 import ast
 import doctest
 import importlib
+import math
 import re
 import shlex
 import subprocess
@@ -52,12 +53,42 @@ def test_snippets_compile_and_their_imports_exist():
 GALLERY = sorted((ROOT / "examples" / "gallery").glob("plot_*.py"))
 
 
-@pytest.mark.minutes
-@pytest.mark.parametrize("script", GALLERY, ids=name)
-def test_gallery_scripts_run(script, tmp_path):
-    ran = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=600)
+#: Runs the scripts that it is given, one after the other; each must print something.
+_RUN_ALL = """
+import contextlib, io, runpy, sys
+for script in sys.argv[1:]:
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        runpy.run_path(script, run_name="__main__")
+    if not said.getvalue().strip():
+        sys.exit(f"{script} prints nothing")
+"""
+
+
+# In one process, which imports JAX once: fifty CPU-seconds together, a third of them JAX compiling the run of texts.
+@pytest.mark.slow
+def test_gallery_scripts_run(tmp_path):
+    command = [sys.executable, "-c", _RUN_ALL, *map(str, GALLERY)]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.strip(), f"{name(script)} prints nothing"
+
+
+def test_gallery_scripts_are_small():
+    """The product of what a script says about its size, in a call or a table of settings."""
+    sized = 0
+    for script in GALLERY:
+        said = dict.fromkeys(("clients", "rounds", "seeds", "interactions"), 1)
+        for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+            pairs = [(node.arg, node.value)] if isinstance(node, ast.keyword) else []
+            if isinstance(node, ast.Dict):
+                pairs = [
+                    (getattr(key, "value", None), value) for key, value in zip(node.keys, node.values, strict=True)
+                ]
+            for key, value in pairs:
+                if key in said and isinstance(value, ast.Constant) and isinstance(value.value, int):
+                    said[key] = max(said[key], value.value)
+        sized += math.prod(said.values()) > 1
+        assert math.prod(said.values()) <= 2_000_000, f"{name(script)} is too large for every change's checks: {said}"
+    assert sized > len(GALLERY) / 2
 
 
 def test_the_gallery_has_the_examples_that_people_look_for():

@@ -1,10 +1,13 @@
 """A wheel that is built from the source distribution alone holds the whole package."""
 
 import re
+import tomllib
 import zipfile
 
 import pytest
 from releases import ROOT, build
+
+from fedrank import __version__
 
 pytestmark = pytest.mark.slow
 
@@ -40,6 +43,19 @@ def test_no_page_offers_what_is_not_published():
     offer = re.compile(r"pip3? install( -[\w-]+)* ['\"]?fedrank(?![/\w-])")
     found = {page.relative_to(ROOT).as_posix() for page in pages if offer.search(page.read_text(encoding="utf-8"))}
     assert found <= {"docs/how-to/install.md"}  # where extras are added to what is installed already
+
+
+def test_what_is_released_together_has_one_version():
+    for part in ("zoo", "flower"):
+        project = tomllib.loads((ROOT / part / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        assert project["version"] == __version__ and f"fedrank>={__version__}" in project["dependencies"]
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    if "dev" not in __version__:
+        assert f"\n## [{__version__}] - 20" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    wheel = re.compile(r"fedrank(?:_zoo|_flower)?-([\w.]+)-py3")
+    named = {version for page in pages for version in wheel.findall(page.read_text(encoding="utf-8"))}
+    assert named == {__version__}
 
 
 def test_the_source_distribution_has_what_tests_and_documentation_are_made_of(built):

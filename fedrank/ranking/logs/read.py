@@ -21,7 +21,10 @@ Rules, each of which is counted in :attr:`ClickLog.left_out` where it applies:
 
 from __future__ import annotations
 
+import gzip
+import itertools
 import lzma
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,7 +47,10 @@ _BATCH = 250_000
 _ALL_CLICKED = 5
 #: Columns of a log that are never features.
 _OTHERS = ("timestamp", "time", "date", "rank")
-_YES, _NO = ("1", "true", "yes", "t", "y", "1.0"), ("0", "false", "no", "f", "n", "0.0", "")
+_YES = ("1", "true", "yes", "t", "y", "1.0", "ja", "j", "oui", "si", "sí")
+_NO = ("0", "false", "no", "f", "n", "0.0", "", "nein", "non")
+#: Lines of a CSV file of which separator and decimal sign are seen.
+_SEEN = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,14 +190,28 @@ def _scan(source: Any, form: LogFormat) -> Any:
         if kind in (".jsonl", ".ndjson", ".json"):
             return pl.scan_ndjson(path, infer_schema_length=1000)
         if kind in (".csv", ".tsv", ".txt"):
-            options = {"separator": "," if kind == ".csv" else "\t", "infer_schema_length": 10_000}
+            options = {"infer_schema_length": 10_000, **_dialect(path, "," if kind == ".csv" else "\t")}
             if suffixes[-1] == ".xz":
                 with lzma.open(path) as unpacked:
                     return _lists(pl.read_csv(unpacked.read(), **options).lazy(), path)
             return _lists(pl.scan_csv(path, **options), path)
-    except (pl.exceptions.PolarsError, lzma.LZMAError) as cause:
+    except (pl.exceptions.PolarsError, lzma.LZMAError, gzip.BadGzipFile, EOFError) as cause:
         raise FormatError(f"cannot be read: {str(cause).splitlines()[0]}.", path) from cause
     raise FormatError("a click log is .csv, .tsv, .parquet, .jsonl, or a folder of UBI's queries and events.", path)
+
+
+def _dialect(path: Path, usual: str) -> dict[str, Any]:
+    """Separator and decimal sign of a CSV file: German and French spreadsheets write ``1,5;2``."""
+    opened = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix.lower(), open)
+    if path.suffix.lower() == ".zst":
+        return {"separator": usual}
+    with opened(path, "rt", encoding="utf-8", errors="replace") as file:
+        lines = [line.rstrip("\r\n") for line in itertools.islice(file, _SEEN)]
+    separator = max((usual, ";", "\t"), key=lines[0].count) if lines else usual
+    cells = {cell for line in lines[1:] for cell in line.split(separator)} if separator != "," else set()
+    commas = any(re.fullmatch(r"-?\d+,\d+", cell) for cell in cells)
+    points = any(re.fullmatch(r"-?\d+\.\d+", cell) for cell in cells)
+    return {"separator": separator, "decimal_comma": commas and not points}
 
 
 def _lists(frame: Any, path: Path) -> Any:
@@ -341,9 +361,20 @@ class _Builder:
         names = self.names
         if self.beside is not None:
             table, names = self._beside_features(np.concatenate(keys))
+        if not self.has_position:
+            self._refuse_positions(pair, position, table, names)
         sums, rows = self.propensity
         known = np.where(rows > 0, sums / np.maximum(rows, 1), 0.0) if rows.any() else None
         return ClickLog(offsets, pair, position, clicked, draw, query, table, names, known, self.left_out)
+
+    def _refuse_positions(self, pair: np.ndarray, position: np.ndarray, table: np.ndarray, names: Any) -> None:
+        """A feature that is the position tells a ranker to repeat the logged ranking."""
+        for name, values in zip(names, table.T, strict=True):
+            if position.max() > 1 and np.array_equal(values[pair], position):
+                raise DataError(
+                    f"{self.called}: {name} counts the results of each session. Name it as the position, "
+                    f"--format.position {name}, or choose the features with --format.features."
+                )
 
     def _columns(self) -> Iterator[str]:
         form = self.form

@@ -146,6 +146,8 @@ def _pairs(counts: Int[np.ndarray, " values"]) -> float:
 
 #: Numbers that are often written for an unknown value.
 SENTINELS = (-1, -7, -8, -9, -77, -88, -99, -777, -888, -999, -9999, 77, 88, 99, 777, 888, 999, 9999, 99999)
+#: Texts that are often written for an unknown value, in small letters.
+UNKNOWNS = frozenset(("--", ".", "k.a.", "k. a.", "keine angabe", "missing", "n.a.", "n. a.", "not known", "unknown"))
 #: Fewest rows for an identifier or a copy of the label to be told from chance.
 _FEWEST = 20
 #: A value flattens a column if its distance from the median is more than this times the spread of the middle nine
@@ -168,6 +170,9 @@ def looks_wrong(
         column = x[:, k].astype(float)
         known = ~np.isnan(column)
         values, labels = column[known], y[known]
+        level = name.partition("=")[2]
+        if level.lower() in UNKNOWNS:
+            out.append(f"{name!r} reads as a missing value; if it is one, say so (missing: {level}).")
         if len(values) < _FEWEST:
             continue
         if _tells(values, labels):

@@ -78,7 +78,10 @@ class Coordinator:
         self.codebook = codebook
         wanted = [codebook.question(name) for name in questions] or list(codebook.questions)
         if not wanted:
-            raise ConfigError("the codebook's plan has no question; add one under [[plan.questions]].")
+            raise ConfigError(
+                "the codebook's plan has no question; add one at its end: [[plan.questions]], below it a name and a "
+                'formula, such as name = "risk" and formula = "ill ~ age + strata(site)".'
+            )
         self._prepared = {one.name: prepare(one, codebook) for one in wanted}
         self.progress = {name: Progress(made.analysis()) for name, made in self._prepared.items()}
         self.number = 0

@@ -6,6 +6,7 @@ tests of all questions that were answered.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -237,6 +238,12 @@ def _result_of(book: Codebook, question: Question, one: Progress) -> Answered:
     if gone and not isinstance(result, TableOne):
         of = ", ".join(f"{silo} {count:,}" for silo, count in gone.items())
         notes.append(f"Rows that lack a value and were left out: {of}.")
+        coded: dict[str, list[str]] = {}
+        for name, column in book.columns.items():
+            if column.missing and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", question.formula):
+                coded.setdefault(", ".join(column.missing), []).append(name)
+        also = "; ".join(f"{codes} in {', '.join(names)}" for codes, names in coded.items())
+        notes += [f"Missing by the codebook, beside empty cells: {also}."] if also else []
     if isinstance(result, Survival):
         more = {"log-rank χ²": result.statistic, "degrees of freedom": result.degrees, "p": result.p}
         several = len(result.curves) > 1

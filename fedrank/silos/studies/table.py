@@ -26,7 +26,7 @@ from fedrank.core.errors import DataError, FormatError, UnknownNameError
 from fedrank.core.frame import Frame
 from fedrank.silos.data.coding import as_codes, as_number, cell_number, numbers_of, refuse_spellings, without
 from fedrank.silos.data.files import MISSING, SUFFIXES, csv_rows, is_parquet, read_columns, read_statistics
-from fedrank.silos.data.looks import find_sentinel
+from fedrank.silos.data.looks import UNKNOWNS, find_sentinel
 from fedrank.silos.studies.codebook import Codebook, Column, Question, Rules, as_text
 
 #: Columns of some rows, by name: numbers, numbers of levels, numbers of clusters; NaN where one is missing.
@@ -336,8 +336,9 @@ def _column(
     known = [value for value in values if value is not None]
     if is_identifier or not known:
         return Column(name=name, role="identifier"), "never read" if is_identifier else "empty in this table"
+    unknown = tuple(sorted({one for one in as_codes(known) if one is not None and one.lower() in UNKNOWNS}))
     try:
-        found = None if is_code else numbers_of(name, values, path)
+        found = None if is_code else numbers_of(name, without(values, unknown), path)
     except DataError:  # dates, or numbers beside text
         found = None
     codes = as_codes(values)
@@ -347,16 +348,17 @@ def _column(
         numbers = found[0][~np.isnan(found[0])]
         few = len(levels) <= _CODES and np.equal(numbers, np.round(numbers)).all()
         if not few:
-            looks = " it may be an identifier" if _is_running(numbers) else ""
+            looks, gone = " it may be an identifier" if _is_running(numbers) else "", (*gone, *unknown)
             if (code := find_sentinel(numbers)) is not None:
                 numbers, gone = numbers[numbers != code], (*gone, f"{code:g}")
-                looks = f" {code:g} looks like a missing value"
+            looks += "".join(f" {one} looks like a missing value" for one in gone[len(missing) :])
             low, high = _widen(float(numbers.min()), float(numbers.max()))
             return Column(name=name, range=(low, high), missing=gone), f"from this table; is it public?{looks}"
     if len(levels) < 2 or len(levels) > _LEVELS:
         what = "one value only" if len(levels) < 2 else f"{len(levels)} different texts"
         return Column(name=name, role="identifier"), f"{what} in this table; never read"
-    return Column(name=name, levels=tuple(levels), missing=gone), "levels of this table; are there others?"
+    looks = "".join(f" {code} looks like a missing value" for code in unknown)
+    return Column(name=name, levels=tuple(levels), missing=gone), f"levels of this table; are there others?{looks}"
 
 
 def _widen(low: float, high: float) -> tuple[float, float]:

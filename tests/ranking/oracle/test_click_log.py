@@ -42,7 +42,7 @@ EXPECTED = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "jsonl", "csv.gz", "tsv.xz", "frame"])
+@pytest.mark.parametrize("kind", ["csv", "semicolons.csv", "tsv", "parquet", "jsonl", "csv.gz", "tsv.xz", "frame"])
 def test_one_log_in_every_form(kind, tmp_path):
     path = tmp_path / f"log.{kind}"
     if kind == "parquet":
@@ -55,6 +55,8 @@ def test_one_log_in_every_form(kind, tmp_path):
         import gzip
 
         path.write_bytes(gzip.compress(FRAME.write_csv().encode()))
+    elif kind == "semicolons.csv":  # as spreadsheets write it where the decimal sign is a comma
+        FRAME.write_csv(path, separator=";", decimal_comma=True, include_bom=True)
     elif kind != "frame":
         FRAME.write_csv(path, separator="\t" if kind == "tsv" else ",")
     log = read_log(FRAME if kind == "frame" else path)
@@ -73,6 +75,7 @@ def test_one_log_in_every_form(kind, tmp_path):
         [0.0, 1.0, 1.0, 0.0, 1.0, 1.0],
         [False, True, True, False, True, True],
         ["", "1", "1", "0", "1.0", "1"],
+        ["nein", "ja", "Ja", "nein", "ja", "ja"],
     ],
 )
 def test_clicks_of_every_kind(clicks):
@@ -135,6 +138,13 @@ def test_columns_of_other_names_and_features_that_are_chosen():
     assert log.names == ("clicks_before",) and log.features[log.pair].ravel().tolist() == [2, 0, 1, 0, 2, 1]
     with pytest.raises(DataError, match=r"no column query, click; it has search, q"):
         read_log(renamed)
+
+
+def test_positions_under_another_name_are_no_feature():
+    renamed = FRAME.rename({"position": "Rang"})
+    with pytest.raises(DataError, match=r"--format\.position Rang"):
+        read_log(renamed)
+    assert told(read_log(renamed, LogFormat(position="Rang"))) == EXPECTED
 
 
 def test_features_in_a_table_beside_the_log():

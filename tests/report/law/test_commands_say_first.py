@@ -148,6 +148,16 @@ def shaken(folder, file, scale, rng, most=1.0):
     frame.with_columns(value=(pl.col("value") + pl.Series(noise)).clip(0, most)).write_parquet(folder / file)
 
 
+def test_a_method_without_clicks_is_not_said_to_learn_from_them(tmp_path):
+    folder = make_run(tmp_path / "mine", seeds=3, rounds=4)
+    run = load(folder)
+    assert "clicks" in str(run.shown.opening(run).sentence) and "clicks" in run.shown.opening(run).title
+    frame = pl.read_parquet(folder / "metrics.parquet")
+    frame.filter(pl.col("split") != "online").write_parquet(folder / "metrics.parquet")
+    run = load(folder)
+    assert "clicks" not in str(run.shown.opening(run).sentence) + run.shown.opening(run).title
+
+
 def test_verdicts_of_rankers_are_those_of_the_values_in_the_files(tmp_path):
     rng, seen = np.random.default_rng(3), set()
     words = {"more": "% better than the one it started as", "less": "% worse than the one it started as"}

@@ -54,6 +54,13 @@ def test_what_looks_wrong_is_named_with_what_mends_it(tmp_path):
             assert gaps == 9
 
 
+def test_a_text_for_an_unknown_value_is_named(tmp_path):
+    file = written(tmp_path, sex=lambda row, label: "k.A." if row % 11 == 0 else "fm"[row % 2])
+    (note,) = said(read_silos(file), "sex=k.A.")
+    assert "missing: k.A." in note
+    assert read_silos(file, missing=("k.A.",)).feature_names == ("pressure", "sex=m")
+
+
 def test_an_outlier_does_not_hide_a_code_for_a_missing_value(tmp_path):
     table = read_silos(
         written(tmp_path, odd=lambda row, label: 1e30 if row == 4 else 999 if row % 11 == 0 else 40 + row % 30)

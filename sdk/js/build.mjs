@@ -29,7 +29,8 @@ const SHORTER = { minifySyntax: true, minifyIdentifiers: true };
 /** Names of properties that are neither an app's, nor kept, nor sent, nor the browser's: they may become shorter. */
 const INTERNAL = new RegExp(
   "^(memory|complain|settled|relayed|unsaved|unreadable|disagrees|isAbout|disagreement|numerators|weights|silence|" +
-    "failures|limits?|reported|unauthorised|retryAfter|learns|team|fields|sized|late|trust|later|drawing|ranking)$",
+    "failures|limits?|reported|unauthorised|retryAfter|learns|team|fields|sized|late|trust|later|drawing|ranking|" +
+    "objection|enrolment|enrol|kept|report|buy|shown)$",
 );
 
 /** A module whose one statement of export is the last, as a script that makes a global. */

@@ -56,16 +56,12 @@ export class IndexedDbStore implements Store {
 
   async #change<T>(step: (kept: Kept) => T, ended?: Ended): Promise<T> {
     const db = await soon((this.#db ??= this.#open()));
-    let failure: unknown;
     if (ended) {
       // The record cannot be written before it was read, and a page that goes runs no step any more: a row can.
       const first = db.transaction(TABLE, "readwrite");
       first.objectStore(TABLE).put(ended, Math.random());
-      first.onabort = () => {
-        failure = first.error;
-        transaction.abort();
-      };
-      first.commit?.();
+      first.onabort = () => transaction.abort(); // with no space left the record does not change either
+      first.commit();
     }
     // Strict: a message that leaves after this must be in the ledger even if the power fails now.
     const transaction = db.transaction(TABLE, "readwrite", { durability: "strict" });
@@ -73,6 +69,7 @@ export class IndexedDbStore implements Store {
       const table = transaction.objectStore(TABLE);
       const request = table.getAll();
       let result: T;
+      let failure: unknown;
       request.onsuccess = () => {
         try {
           // Sorted by their keys: numbers of rows come before the record's text.

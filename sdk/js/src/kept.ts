@@ -78,7 +78,7 @@ export interface KeptPurse {
 
 /** An interaction that is over and that the record's trial does not count yet. */
 export interface Ended {
-  /** Its trial before it, as it was in memory. */
+  /** Its trial, with the time of the trial's first interaction; what was done before it is in the record. */
   readonly held: Trial;
   readonly step: Step;
 }
@@ -116,7 +116,7 @@ export interface Kept {
   lostMessages: number;
   trial: Trial | null;
   /** Interactions of pages that went before they could add them. */
-  ended?: Ended[];
+  ended?: Ended[] | undefined;
   messages: Message[];
   /** By hub, the newest head of its log that was checked, and heads that cannot both be true. */
   heads?: Record<string, Head>;
@@ -169,6 +169,9 @@ export function exceeds(spent: number, epsilon: number, lifetime: number): boole
 
 /** Milliseconds for which the sums of a trial are kept at most. */
 export const TRIAL_LIFE = 30 * 86_400_000;
+
+/** False of a trial that was begun too long ago, or of which nobody knows when. */
+const isRecent = (trial: Trial | null) => Math.abs(Date.now() - trial?.since!) < TRIAL_LIFE;
 
 /** Discard the trial. */
 export function dropTrial(kept: Kept): void {
@@ -299,9 +302,12 @@ export function add(kept: Kept, terms: Terms, held: Trial, step: Step, words: Wo
 
 /** Add the interactions that ended since the record was written; those of a record that cannot be read are lost. */
 export function addEnded(kept: Kept, words: Words): void {
-  for (const { held, step } of kept.ended?.splice(0) ?? []) {
+  if (!isRecent(kept.trial)) dropTrial(kept);
+  const { ended = [] } = kept;
+  delete kept.ended;
+  for (const one of ended) {
     try {
-      if (kept.terms) add(kept, termsOf(kept.terms), held, step, words);
+      if (isRecent(one.held)) add(kept, termsOf(kept.terms), one.held, one.step, words);
     } catch {
       // The record is damaged, which whoever reads it next says.
     }

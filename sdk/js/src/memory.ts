@@ -62,7 +62,8 @@ export class Memory {
         if (this.#opened || kept.erased || kept.out) this.complain("what was kept is gone; the ε that was spent still counts");
         Object.assign(kept, { url, since: Date.now() });
       }
-      if (this.out) kept.ended = []; // also where the opting out could not be written
+      // An app's store may know of no second argument; the opting out may not have been written.
+      kept.ended = this.out ? [] : (kept.ended ?? (ended && [ended]));
       k.addEnded(kept, this.words);
       const result = step(kept);
       this.spent = k.spent(kept);
@@ -95,8 +96,6 @@ export class Memory {
     const [kept, terms, model] = await this.change((kept): [k.Kept, Terms | null, Model | null] => {
       if (kept.url !== this.url) k.forgetHub(kept); // a token never goes to another hub
       kept.url = this.url;
-      // Nor one of which nobody knows when it was begun.
-      if (!(Math.abs(Date.now() - kept.trial?.since!) < k.TRIAL_LIFE)) k.dropTrial(kept);
       step(kept);
       try {
         const terms = kept.terms && termsOf(kept.terms);

@@ -170,7 +170,7 @@ test("interactions of pages that went before they were added count once, for who
   }
   store.going = false;
   assert.equal((await page().sync()).sent, 1);
-  assert.deepEqual((await store.change((kept) => kept)).ended, []);
+  assert.equal((await store.change((kept) => kept)).ended, undefined);
 });
 
 test("an interaction that ended is dropped with the opting out, and with terms that cannot be read", async () => {
@@ -184,6 +184,31 @@ test("an interaction that ended is dropped with the opting out, and with terms t
     });
     await page().ready;
     const kept = await store.change((kept) => kept);
-    assert.deepEqual([kept.ended, kept.trial, kept.messages], [[], null, []]);
+    assert.deepEqual([kept.ended, kept.trial, kept.messages], [undefined, null, []]);
   }
+});
+
+test("an interaction that ended 30 days ago and its trial are discarded, together and alone", async () => {
+  store = new Left(true);
+  await page().sync();
+  const old = Date.now() - 31 * 86_400_000;
+  const held = { hub: TERMS.hub, round: hub.round, seed: 5, sums: [0, 0], done: [0, 0], since: old };
+  for (const trial of [null, { ...held, done: [1, 0] }]) {
+    await store.change((kept) => Object.assign(kept, { trial, ended: [{ held, step: { adds: [0, 1], counts: [0, 1] } }] }));
+    await page().ready;
+    const kept = await store.change((kept) => kept);
+    assert.deepEqual([kept.ended, kept.trial, kept.messages], [undefined, null, []]);
+  }
+});
+
+test("rows that are damaged are left out, and a store of an app that knows of no rows loses nothing", async () => {
+  await page().sync();
+  await store.change((kept) => void (kept.ended = [null, {}, { held: {} }]));
+  await page().ready;
+  assert.equal((await store.change((kept) => kept)).ended, undefined);
+  const former = { lasting: true, change: (step) => store.change(step), close() {} };
+  const device = page({ store: former });
+  await device.ready;
+  assert.equal(searches(device), TERMS.interactions);
+  assert.equal((await device.sync()).sent, 1);
 });

@@ -57,7 +57,7 @@ def ask_at_once(place: Any, home: Path, askers: int, think: float, seconds: floa
     def one(number: int) -> None:
         rng, federation, mine = np.random.default_rng(seed + number), Federation(file, asker), queries[number::askers]
         federation.search(mine.pop())  # connections are made
-        ready.wait()
+        ready.wait(60)
         until = time.perf_counter() + seconds
         time.sleep(rng.random() * think)
         while time.perf_counter() < until and mine:
@@ -112,7 +112,7 @@ def measure(
                 target=ask_at_once, args=(queue, folder / OWNERS[0], askers, think, seconds, seed + 100)
             )
             apart.start()
-            waits, failed = queue.get()
+            waits, failed = queue.get(timeout=seconds + 300)
             apart.join()
             row = {
                 "documents": documents,

@@ -31,7 +31,7 @@ from scipy import stats
 
 import fedrank
 from fedrank.data import load
-from fedrank.deploy.search.federation import base_and_features
+from fedrank.deploy.search.federation import Hit, _lying_encoders, base_and_features
 from fedrank.texts.data.corpus import corpus_of
 from fedrank.texts.data.reader import TextReader
 from fedrank.texts.data.silos import cut
@@ -73,6 +73,7 @@ class List(NamedTuple):
     ideal: list[int]
     owner: np.ndarray
     ideal_by_owner: list[list[int]]
+    encoder: str
 
 
 class Kept:
@@ -161,7 +162,7 @@ def lists_of(owners: list[Owner], queries: list[Text]) -> list[List]:
     for number, one in enumerate(owners):
         for query in queries:
             where.update({id: number for id in query.grades if one.engine.get(id) is not None})
-    made = []
+    made, digest = [], owners[0].encoder.digest if owners[0].encoder else ""
     for query in queries:
         words, hits = english().cut_query(query.words), []
         for number, one in enumerate(owners):
@@ -175,7 +176,7 @@ def lists_of(owners: list[Owner], queries: list[Text]) -> list[List]:
         ]
         grades = np.array([query.grades.get(hit[2], 0) for hit in hits], np.int64)
         ideal = sorted(query.grades.values(), reverse=True)
-        made.append(List(scores, features, grades, ideal, np.array([hit[3] for hit in hits], np.int64), own))
+        made.append(List(scores, features, grades, ideal, np.array([hit[3] for hit in hits], np.int64), own, digest))
     return made
 
 
@@ -190,8 +191,13 @@ def ndcg(grades: np.ndarray, ideal: list[int], scores: np.ndarray) -> float:
 def base(one: List, cosine: float, here: np.ndarray | None = None) -> np.ndarray:
     """Base scores of a list, or of a part of it."""
     part = slice(None) if here is None else here
-    scores = one.scores[part].tolist()
-    return base_and_features(scores, one.features[part].tolist(), [True] * len(scores), cosine)[0]
+    scores, numbers = one.scores[part].tolist(), one.features[part].tolist()
+    digests = {str(owner): one.encoder for owner in one.owner.tolist()}
+    hits = [
+        Hit(str(owner), 0.0, "", "", tuple(row)) for owner, row in zip(one.owner[part].tolist(), numbers, strict=True)
+    ]
+    lying = _lying_encoders(hits, digests)  # as a federation leaves them out
+    return base_and_features(scores, numbers, [hit.owner not in lying for hit in hits], cosine)[0]
 
 
 class Way(NamedTuple):
@@ -367,7 +373,11 @@ def main() -> None:
             }
             print(f"{key}: {time.perf_counter() - began:.0f} s", flush=True)
             finished.write_text(json.dumps(cells))
-    about = {**LEARNING, "p": P, "searches": LEARNING["clients"] * LEARNING["interactions"] * LEARNING["rounds"]}
+    about = (
+        {}
+        if chosen.no_clicks
+        else {**LEARNING, "p": P, "searches": LEARNING["clients"] * LEARNING["interactions"] * LEARNING["rounds"]}
+    )
     table = summary(cells)
     result = {"settings": about, "weight chosen elsewhere": chosen_elsewhere(table), "summary": table}
     chosen.out.write_text(json.dumps(result, indent=1) + "\n")

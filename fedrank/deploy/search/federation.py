@@ -61,6 +61,7 @@ from fedrank.engine.settings import read_toml
 from fedrank.texts.data.features import K1
 from fedrank.texts.served.analyser import Analyser
 from fedrank.texts.served.documents import LONGEST_TITLE
+from fedrank.texts.served.encoder import STATIC_DIGEST
 from fedrank.texts.served.envelopes import LARGEST_ANSWER, LONGEST_TICKET, Question, key_of
 from fedrank.texts.served.owner import (
     COSINE,
@@ -83,8 +84,10 @@ _DIGEST = re.compile("[0-9a-f]{16}")
 #: Longest name of an owner, in characters.
 _LONGEST_NAME = 64
 #: Cosines of an owner, and of the others, from which a lying encoder is told; standard deviation below which they are
-#: alike; and how far a median may lie above the largest of the others.
-_LEAST_COSINES, _ALIKE, _FAR = 5, 0.01, 0.15
+#: alike; and how far a median may lie above the largest of the others, also with the static encoder.
+_LEAST_COSINES, _ALIKE, _FAR, _FAR_STATIC = 5, 0.01, 0.15, 0.5
+#: Beginning of the reason why an owner is missing that gave its first hits and no more.
+NO_FURTHER = "no further hits"
 #: Why a query finds nothing: it has words, or conditions alone.
 _NO_WORDS = "These are words that nearly every text has, and are not searched; add another."
 _NOTHING = "Add a word to search for: phrases, exclusions and filters choose among what words find."
@@ -330,7 +333,11 @@ class _Search:
         """Owners that may have one of the k best by score besides those that they gave."""
         scores = sorted((hit.score for hit in self.all_hits()), reverse=True)
         least = scores[k - 1] if len(scores) >= k else -math.inf
-        return [owner for owner in self.hits if owner in self.unfinished and self.hits[owner][-1].score > least]
+        return [
+            owner
+            for owner, own in self.hits.items()
+            if owner in self.unfinished and len(own) < k and own[-1].score > least
+        ]
 
     def add(self, owner: str, body: Mapping[str, Any]) -> None:
         """Add an owner's answer.
@@ -432,8 +439,9 @@ class Federation:
         if not words:
             return Answer((), {}, note=_NO_WORDS if query else _NOTHING)
         ranked = self.file.ranking is not None
-        question: dict[str, Json] = {"kind": "search", "k": max(k, _RERANKED) if ranked else k, "words": [*words]}
-        question |= {"analyser": self._analyser.fingerprint, "snippets": k, "conditions": conditions.as_json()}
+        most = max(k, _RERANKED)
+        question: dict[str, Json] = {"kind": "search", "k": most, "words": [*words]}
+        question |= {"analyser": self._analyser.fingerprint, "snippets": most, "conditions": conditions.as_json()}
         if ranked:
             question |= {"features": True, "query": query[:LONGEST_QUERY]}
         search = _Search(question, person, bool(conditions))
@@ -467,7 +475,8 @@ class Federation:
         """An answer with the next hits after its own, for the person who asked.
 
         Owners are asked again, each time a question of the asker's budget, where they have more than they give at a
-        time (20 hits, if they did not choose otherwise) and one of it may belong to the hits that are wanted.
+        time (20 hits, if they did not choose otherwise) and one of it may belong to the hits that are wanted. Where an
+        index or the statistics change in between, a document may come twice or not at all.
 
         Args:
             answer: An answer of :meth:`search` or of this method; it stays as it is.
@@ -488,7 +497,11 @@ class Federation:
         for _ in range(questions):
             if not (behind := search.list_behind(len(answer.hits) + k)):
                 break
-            self._collect(search, behind)
+            try:
+                self._collect(search, behind)
+            except RunError as error:  # of the broker: what came before stays
+                search.missing |= dict.fromkeys(behind, f"{NO_FURTHER}: {error}")
+                break
         ordered = [hit for hit in self._order(search) if (hit.owner, hit.ticket) not in before]
         alone = [one.name for one in self.file.owners if one.name in search.alone] if len(self.file.owners) > 1 else []
         return dataclasses.replace(
@@ -496,7 +509,7 @@ class Federation:
             hits=(*answer.hits, *ordered[:k]),
             missing=search.missing,
             own_statistics=tuple(alone),
-            left_out_cosines=tuple(sorted(_lying_encoders(search.all_hits()))),
+            left_out_cosines=tuple(sorted(_lying_encoders(search.all_hits(), search.encoders))),
             more=len(ordered) > k or bool(search.unfinished),
             search=search,
         )
@@ -505,7 +518,8 @@ class Federation:
         """Ask owners for the hits after those that they gave; their answers, also those that cannot be used."""
         questions = {owner: search.question | {"skip": len(search.hits.get(owner, ()))} for owner in owners}
         answers, missing = self._ask(questions, search.person)
-        search.missing |= missing
+        for owner, why in missing.items():
+            search.missing[owner] = f"{NO_FURTHER}: {why}" if owner in search.hits else why
         for owner in owners:
             search.unfinished.discard(owner)
             if owner not in answers:
@@ -542,10 +556,13 @@ class Federation:
 
     def _order(self, search: _Search) -> list[Hit]:
         """All hits, best first: by their scores or, where the file says so and all have numbers, by the cosine too."""
-        hits = sorted(search.all_hits(), key=lambda hit: -hit.score)
+        # Owners stand in the order of the file, as one could choose when it is asked by what it gave before.
+        owners = [one.name for one in self.file.owners if one.name in search.hits]
+        hits = sorted((hit for owner in owners for hit in search.hits[owner]), key=lambda hit: -hit.score)
         if self.file.ranking is None or not hits or any(hit.features is None for hit in hits):
             return hits
-        encoders = {**search.encoders, **dict.fromkeys(_lying_encoders(hits), "")}
+        lying = _lying_encoders(hits, search.encoders)
+        encoders = {owner: "" if owner in lying else search.encoders[owner] for owner in owners}
         usual, terms = _usual_encoder(encoders), self.file.ranking
         comparable = [encoders[hit.owner] == usual != "" for hit in hits]
         numbers = [hit.features or () for hit in hits]
@@ -654,19 +671,24 @@ def _hits(owner: str, body: Mapping[str, Any], most: int, words: int) -> list[Hi
     return found
 
 
-def _lying_encoders(hits: Sequence[Hit]) -> set[str]:
+def _lying_encoders(hits: Sequence[Hit], encoders: Mapping[str, str]) -> set[str]:
     """Owners whose cosines no honest encoder gives: all alike, or half of them far above every other owner's.
 
     Of 1,317 lists of honest owners with all-MiniLM-L6-v2 (ADI and CISI, each cut by topic among four owners, and one
     owner each; two seeds) the standard deviation was .038 or more, and the median at most .08 above the largest cosine
-    of the others.
+    of the others. The static encoder tells subjects apart more: there the median was up to .45 above.
+
+    Args:
+        hits: Those of all owners.
+        encoders: Owner → digest of its encoder.
     """
     found = set[str]()
     for owner in {hit.owner for hit in hits}:
         own = [hit.features[0] for hit in hits if hit.features is not None and hit.owner == owner]
         others = [hit.features[0] for hit in hits if hit.features is not None and hit.owner != owner]
+        far_above = _FAR_STATIC if encoders.get(owner) == STATIC_DIGEST else _FAR
         alike = len(own) >= _LEAST_COSINES and any(own) and statistics.pstdev(own) < _ALIKE
-        far = len(own) >= _LEAST_COSINES <= len(others) and statistics.median(own) > max(others) + _FAR
+        far = len(own) >= _LEAST_COSINES <= len(others) and statistics.median(own) > max(others) + far_above
         if alike or far:
             found.add(owner)
     return found

@@ -145,7 +145,8 @@ class PortalApp(HttpApp):
             return _refuse(400, str(error))
         except FedrankError as error:
             return _refuse(502, str(error))
-        return self._keep(who, name, answer, len(before.hits))
+        # Of another name, as two may extend the same answer.
+        return self._keep(who, secrets.token_urlsafe(12), answer, len(before.hits))
 
     def _keep(self, who: str, name: str, answer: Answer, shown: int = 0) -> HttpResponse:
         """Keep an answer, so that its hits can be fetched; what is new of it, for the page."""

@@ -208,10 +208,15 @@ def _dialect(path: Path, usual: str) -> dict[str, Any]:
     with opened(path, "rt", encoding="utf-8", errors="replace") as file:
         lines = [line.rstrip("\r\n") for line in itertools.islice(file, _SEEN)]
     separator = max((usual, ";", "\t"), key=lines[0].count) if lines else usual
-    cells = {cell for line in lines[1:] for cell in line.split(separator)} if separator != "," else set()
-    commas = any(re.fullmatch(r"-?\d+,\d+", cell) for cell in cells)
+    cells = {cell.strip('" ') for line in lines[1:] for cell in line.split(separator)} if separator != "," else set()
+    commas = {cell for cell in cells if re.fullmatch(r"-?\d+,\d+", cell)}
     points = any(re.fullmatch(r"-?\d+\.\d+", cell) for cell in cells)
-    return {"separator": separator, "decimal_comma": commas and not points}
+    if commas and not points and all(re.fullmatch(r"-?[1-9]\d{0,2},\d{3}", cell) for cell in commas):
+        raise FormatError(
+            f"{min(commas)} may be a thousand or a decimal number; write numbers without commas for thousands, or "
+            "decimal commas with another number of digits.", path
+        )  # fmt: skip
+    return {"separator": separator, "decimal_comma": bool(commas) and not points}
 
 
 def _lists(frame: Any, path: Path) -> Any:

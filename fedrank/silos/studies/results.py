@@ -240,7 +240,7 @@ def _result_of(book: Codebook, question: Question, one: Progress) -> Answered:
         notes.append(f"Rows that lack a value and were left out: {of}.")
         coded: dict[str, list[str]] = {}
         for name, column in book.columns.items():
-            if column.missing and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", question.formula):
+            if column.missing and re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", question.formula):
                 coded.setdefault(", ".join(column.missing), []).append(name)
         also = "; ".join(f"{codes} in {', '.join(names)}" for codes, names in coded.items())
         notes += [f"Missing by the codebook, beside empty cells: {also}."] if also else []

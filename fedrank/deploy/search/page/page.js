@@ -5,8 +5,10 @@ const state = document.getElementById("state");
 const notices = document.getElementById("notices");
 const list = document.getElementById("hits");
 const more = document.getElementById("more");
-/** The answer that is shown: its name at the portal, and how many of its hits are. */
+/** The answer that is shown: its name at the portal, how many of its hits are, and whose they are. */
 let shownAnswer = null;
+/** Counts questions, so that an answer that comes after another question was asked is not shown. */
+let turn = 0;
 
 async function post(path, body) {
   const response = await fetch(path, { method: "POST", body: JSON.stringify(body) });
@@ -24,10 +26,11 @@ function element(name, kind, text) {
 
 // What a reader must know of a list before believing it: who is missing from it, and whether its order means something.
 function warned(found) {
-  const said = Object.entries(found.missing).map(([owner, why]) => `${owner} did not answer (${why}): its documents are not in this list.`);
+  const said = Object.entries(found.missing).map(([owner, why]) =>
+    why.startsWith("no further hits") ? `${owner} gave ${why}.` : `${owner} did not answer (${why}): its documents are not in this list.`);
   if (found.not_asked.length) said.push(`Not asked, as past answers let expect little: ${found.not_asked.join(", ")}.`);
   const alone = found.own_statistics;
-  const owners = new Set(found.hits.map((hit) => hit.owner));
+  const { owners } = shownAnswer;
   if (alone.length && owners.size > 1) {
     said.push(`Scores of different owners do not compare yet: ${alone.join(", ")} scored without common statistics. The order is right within each owner only.`);
   }
@@ -99,7 +102,8 @@ function show(found, seconds) {
   const first = shownAnswer ? shownAnswer.count : 0;
   list.append(...found.hits.map((hit, place) => shown(found.answer, hit, first + place)));
   const many = first + found.hits.length;
-  shownAnswer = { name: found.answer, count: many };
+  const owners = new Set([...(shownAnswer?.owners ?? []), ...found.hits.map((hit) => hit.owner)]);
+  shownAnswer = { name: found.answer, count: many, owners };
   const documents = many === 1 ? "document" : "documents";
   const asked = Object.keys(found.missing).length ? "No owner that answered" : "No owner";
   const count = found.more ? `The best ${many} documents` : `${many} ${documents}`;
@@ -111,13 +115,14 @@ function show(found, seconds) {
 // Ask the portal, and show what it says; `path` is a search or the hits after those of one.
 async function ask(path, body) {
   state.textContent = "Asking every owner …";
-  const asked = shownAnswer;
+  const mine = ++turn;
   const started = performance.now();
   try {
     const found = await post(path, body);
-    if (asked === shownAnswer) show(found, ((performance.now() - started) / 1000).toFixed(2));
+    if (mine === turn) show(found, ((performance.now() - started) / 1000).toFixed(2));
   } catch (error) {
-    state.textContent = "There is no answer.";
+    if (mine !== turn) return;
+    state.textContent = shownAnswer ? "No further documents came." : "There is no answer.";
     notices.replaceChildren(element("li", "", error.message));
   }
 }

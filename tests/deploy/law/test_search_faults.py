@@ -39,7 +39,6 @@ from fedrank.deploy.search.folder import OwnerFolder
 from fedrank.deploy.search.joining import BrokerFolder
 from fedrank.deploy.search.service import OwnerApp
 from fedrank.deploy.search.statistics import SpentError
-from fedrank.texts.served.encoder import STATIC_DIGEST
 from fedrank.texts.served.envelopes import Question, key_of
 from fedrank.texts.served.owner import Owner
 
@@ -134,18 +133,15 @@ def test_cosines_that_no_encoder_gives_are_told_from_honest_ones():
         return [Hit(owner, 1.0, "", "", (cosine, 0.0)) for cosine in cosines]
 
     honest = hits("a", 0.1, 0.2, 0.3, 0.4, 0.5) + hits("b", 0.2, 0.25, 0.3, 0.35, 0.4)
-    assert _lying_encoders(honest, {}) == set()
-    assert _lying_encoders(honest + hits("c", 0.4, 0.5, 0.6, 0.7, 0.8), {}) == set()
-    assert _lying_encoders(honest + hits("c", 0.4, 0.5, 0.7, 0.8, 0.9), {}) == {"c"}
-    assert _lying_encoders(honest + hits("c", *[0.5] * 5), {}) == {"c"}
-    assert _lying_encoders(honest + hits("c", *[0.0] * 5), {}) == set()  # it has no encoder
-    assert _lying_encoders(honest + hits("c", *[0.9] * 4), {}) == set()  # too few to tell
-    # The static encoder tells subjects apart: honest owners were up to .45 above the others.
-    digests = dict.fromkeys("abc", STATIC_DIGEST)
-    others = hits("a", 0.0, 0.1, 0.2, 0.3, 0.1) + hits("b", 0.1, 0.2, 0.2, 0.1, 0.0)
-    assert _lying_encoders(others + hits("c", 0.6, 0.7, 0.75, 0.76, 0.8), digests) == set()
-    assert _lying_encoders(others + hits("c", 0.7, 0.8, 0.85, 0.86, 0.9), digests) == {"c"}
-    assert _lying_encoders(others + hits("c", *[0.7] * 5), digests) == {"c"}
+    assert _lying_encoders(honest) == set()
+    assert _lying_encoders(honest + hits("c", 0.4, 0.5, 0.6, 0.7, 0.8)) == set()
+    assert _lying_encoders(honest + hits("c", *[0.5] * 5)) == {"c"}
+    assert _lying_encoders(honest + hits("c", *[0.0] * 5)) == set()  # it has no encoder
+    assert _lying_encoders(honest + hits("c", *[0.9] * 4)) == set()  # too few to tell
+    # Honest owners of another subject are far above the others: by up to .67 in two collections.
+    others = hits("a", 0.0, 0.1, 0.05, 0.02, 0.1) + hits("b", 0.1, 0.02, 0.05, 0.1, 0.0)
+    assert _lying_encoders(others + hits("c", 0.6, 0.7, 0.77, 0.78, 0.8)) == set()
+    assert _lying_encoders(others + hits("c", 0.7, 0.8, 0.9, 0.95, 0.99)) == {"c"}
 
 
 def test_an_owner_that_lies_about_cosines_is_named_and_does_not_lead(tmp_path, monkeypatch):

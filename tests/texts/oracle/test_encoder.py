@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from fedrank.core.errors import ConfigError
 from fedrank.texts.served.documents import Document
 from fedrank.texts.served.encoder import _STATIC as STATIC_FILES
-from fedrank.texts.served.encoder import STATIC_DIGEST, Encoder, StaticEncoder
+from fedrank.texts.served.encoder import Encoder, StaticEncoder
 from fedrank.texts.served.engines.tantivy import TantivyEngine
 from fedrank.texts.served.envelopes import Tickets
 from fedrank.texts.served.owner import Owner, OwnerSettings
@@ -156,8 +156,3 @@ def test_a_static_encoder_is_the_mean_of_token_vectors(tmp_path, monkeypatch):
     tokens.write_text("{}")
     with pytest.raises(ConfigError, match="wordllama"):
         StaticEncoder()
-
-
-def test_the_digest_that_askers_know_is_that_of_the_package():
-    pytest.importorskip("wordllama")
-    assert StaticEncoder().digest == STATIC_DIGEST

@@ -291,7 +291,7 @@ def test_a_rounds_lot_falls_among_the_reports_of_all_processes(tmp_path, url):
 
     async def story():
         used = []
-        async with processes(folders(tmp_path, url, cohort=6, round_seconds=0.5, deadline=60.0)) as (one, two):
+        async with processes(folders(tmp_path, url, cohort=6, round_seconds=1.5, deadline=60.0)) as (one, two):
             devices = await enrolled(one, 12)
             for round_ in range(6):
                 messages = zip(devices, some_messages(one, 12, seed=round_), strict=True)

@@ -438,7 +438,7 @@ class Federation:
         if not words:
             return Answer((), {}, note=_NO_WORDS if query else _NOTHING)
         ranked = self.file.ranking is not None
-        most = max(k, _RERANKED)
+        most = max(k, _RERANKED) if ranked else k
         question: dict[str, Json] = {"kind": "search", "k": most, "words": [*words]}
         question |= {"analyser": self._analyser.fingerprint, "snippets": most, "conditions": conditions.as_json()}
         if ranked:
@@ -492,6 +492,7 @@ class Federation:
             return answer
         search = answer.search.copy()
         search.person = person or search.person
+        search.question = search.question | dict.fromkeys(("k", "snippets"), max(k, _RERANKED))
         before = {(hit.owner, hit.ticket) for hit in answer.hits}
         for _ in range(questions):
             if not (behind := search.list_behind(len(answer.hits) + k)):

@@ -319,13 +319,13 @@ class _Search:
     missing: dict[str, str] = field(default_factory=dict)
 
     def copy(self) -> _Search:
-        """One that can be changed alone."""
+        """A copy of the search; changes of its hits and sets of owners do not reach this one."""
         hits = {owner: [*several] for owner, several in self.hits.items()}
         changed = {name: getattr(self, name).copy() for name in ("unfinished", "encoders", "alone", "missing")}
         return dataclasses.replace(self, hits=hits, **changed)
 
     def all_hits(self) -> list[Hit]:
-        """Those of all owners."""
+        """Hits of all owners, owner by owner in the order in which they first answered, each best first."""
         return [hit for several in self.hits.values() for hit in several]
 
     def list_behind(self, k: int) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank_zoo.linking import LinkAttack
-from fedrank_zoo.linking.world import CONTENT, Record, Seen, attack, observe
+from fedrank_zoo.linking.world import CONTENT, Record, Seen, attack, observe, reports_of
 
 DEVICES, ROUNDS = 20, 9
 
@@ -71,6 +71,14 @@ def test_settings_are_checked():
             LinkAttack(**wrong)
     with pytest.raises(UnknownNameError):
         LinkAttack(modes=("none",))
+
+
+@pytest.mark.slow
+def test_all_reports_are_seen_though_a_relay_passes_them_on():
+    seen = observe(LinkAttack(modes=("relay",), devices=4, rounds=4, batch=2, minute=0.05), "relay")
+    rounds = reports_of(seen)
+    assert [sorted(one.device for one in reports) for reports in rounds] == [[0, 1, 2, 3]] * 4
+    assert all(one.request.address == "" for reports in rounds for one in reports)
 
 
 @pytest.mark.minutes

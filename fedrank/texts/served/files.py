@@ -2,7 +2,7 @@
 
 =====================================  ===============================================================================
 ``.txt``                               one document; the first line is its title if more follows
-``.md``, ``.markdown``                 the same, with front matter in YAML (``title``, ``date``, ``author``)
+``.md``, ``.markdown``                 the same without marks; front matter in YAML (``title``, ``date``, ``author``)
 ``.html``, ``.htm``                    the text of ``<main>``, each ``<article>`` or the page, without navigation
 ``.pdf``, ``.docx``                    their text; title, author and date from their properties
 ``.eml``, ``.mbox``                    a mail each, without attachments: the subject is its title
@@ -283,6 +283,32 @@ def _of_text(raw: bytes) -> _Parts:
     return *_split_title(_decode(raw)), {}
 
 
+def _without_marks(markdown: str) -> str:
+    """The text of Markdown without marks and HTML: paragraphs, headings and items apart, a table's row a line.
+
+    A text of more than two million characters stays as it is written.
+    """
+    if len(markdown) > _LONGEST_PAGE:
+        return markdown
+    from markdown_it import MarkdownIt
+
+    blocks: list[str] = []
+    outside = blocks
+    for token in MarkdownIt("commonmark").enable("table").parse(markdown):
+        if token.type == "tr_open":
+            outside, blocks = blocks, []
+        elif token.type == "tr_close":
+            outside.append("\t".join(blocks))
+            blocks = outside
+        elif token.type == "inline":
+            parts = [one for one in token.children or () if one.type != "html_inline"]
+            text = "".join("\n" if one.type.endswith("break") else one.content for one in parts)
+            blocks.append(text)
+        elif token.type in ("fence", "code_block"):
+            blocks.append(token.content.rstrip())
+    return "\n\n".join(blocks)
+
+
 def _of_markdown(raw: bytes) -> _Parts:
     text = "\n".join(_decode(raw).splitlines())
     front = _FRONT.match(text)
@@ -290,9 +316,10 @@ def _of_markdown(raw: bytes) -> _Parts:
     fields = _fold_keys(given if isinstance(given, dict) else {})
     if "readers" not in fields and _NAMES_READERS.search(text.lstrip()[:_LONGEST_FRONT]):
         raise FormatError("begins as front matter that names readers, and cannot be read as such.")
+    body = _without_marks(text[front.end() :] if front else text)
     if not front:
-        return *_split_title(text), {}
-    title, body = _shown(fields.get("title")), text[front.end() :].strip()
+        return *_split_title(body), {}
+    title = _shown(fields.get("title"))
     if not title:
         title, body = _split_title(body)
     about = _about(fields.get("author", fields.get("authors")), fields.get("date"))

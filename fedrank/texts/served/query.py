@@ -222,6 +222,10 @@ def find_snippet(text: str, words: Sequence[str], analyser: Analyser) -> Snippet
     if start:  # at the beginning of a word, where one is near
         start = next((at + 1 for at in range(start, start + _BEFORE) if text[at] == " "), start)
     piece, marks = text[start : start + SNIPPET], list[tuple[int, int]]()
+    if len(text) > start + SNIPPET:  # ends with a word, where one ends near and all that was asked for stays
+        last = max((end for at, end, _ in places if at >= start and end <= start + SNIPPET), default=start)
+        cut = text.rfind(" ", max(last, start + SNIPPET - _BEFORE), start + SNIPPET)
+        piece = text[start:cut] if cut >= 0 else piece
     for at, end, _ in places:
         if at < start or end > start + len(piece):
             continue

@@ -122,6 +122,19 @@ Der Fl\xfcgel.
 """
 
 
+def test_markdown_is_read_as_a_person_sees_it(tmp_path):
+    marked = (
+        "# A *title*\n\nTwo **strong** `words`, a [link](https://example.org) <b>and</b>\nmore.\n\n- one\n- two & 3\n\n"
+    )
+    marked += "| who | what |\n| --- | --- |\n| ann | wings |\n\n```sh\nls *.md\n```\n<!-- a remark -->\n"
+    (tmp_path / "a.md").write_text(marked)
+    (tmp_path / "b.md").write_text("---\ntitle: Wings\n---\n" + "**x** " * 500_000)  # too long to be looked at
+    read = {one.id: one for one in read_documents(tmp_path)}
+    text = "Two strong words, a link and\nmore.\n\none\n\ntwo & 3\n\nwho\twhat\n\nann\twings\n\nls *.md"
+    assert read["a.md"][1:3] == ("A title", text)
+    assert read["b.md"].body.startswith("**x** **x**")
+
+
 def test_each_kind_of_file_gives_title_text_date_and_author(tmp_path):
     for package in ("bs4", "yaml", "charset_normalizer"):
         pytest.importorskip(package)

@@ -37,6 +37,7 @@ from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.hub import Hub
 from fedrank.deploy.hub.service import TokenApp
 from fedrank.deploy.hub.tally import Counters
+from fedrank.deploy.oblivious.encapsulation import BinaryRequest, BinaryResponse
 from fedrank.deploy.oblivious.relay import GatewayClient, RelayApp, RelaySettings
 from fedrank.report.claims import Named, Percent, Sentence, join_all, say
 from fedrank_zoo.linking import LinkAttack
@@ -109,7 +110,10 @@ class _WatchedHub(_Watching, HubApp):
 
 
 class _WatchedTokens(_Watching, TokenApp):
-    pass
+    async def _answer(self, inner: BinaryRequest) -> BinaryResponse:
+        path, method = inner.path.decode("ascii", "replace"), inner.method.decode("ascii", "replace")
+        self.record.requests.append(Seen(time.monotonic(), "", method, path, dict(inner.fields), inner.content))
+        return await super()._answer(inner)
 
 
 def observe(settings: LinkAttack, mode: str) -> Record:
@@ -146,6 +150,8 @@ def observe(settings: LinkAttack, mode: str) -> Record:
     finally:
         conversation.POLL = minute
     record.requests.sort(key=lambda one: one.at)
+    if found := len(record.stored) - sum(map(len, reports_of(record))):
+        raise RunError(f"{found} of {len(record.stored)} reports that the hub keeps came by no request that was seen.")
     return record
 
 

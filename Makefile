@@ -11,7 +11,7 @@ PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # two installers in one .venv would disturb each other
 .PHONY: help demo web fleet bench-slates test test-ranking test-silos test-texts test-slates test-slow test-minutes test-bounds test-full-xla test-all \
-  test-flower test-flower-wings test-platforms test-torch sdk-js test-sdk-js test-release numbers mutants check format bench bench-hub bench-sketches docs dist clean
+  test-flower test-flower-wings test-platforms test-torch sdk-js test-sdk-js test-release numbers screens mutants check format bench bench-hub bench-sketches docs dist clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -81,6 +81,9 @@ test-release: $(VENV)/.stamp-dev ## build what is released, install it into empt
 
 numbers: $(VENV)/.stamp-dev ## measure the numbers in README and documentation anew, and write them there (minutes)
 	@$(BIN)/python docs/measured.py
+
+screens: $(VENV)/.stamp-dev ## make the pictures of served pages anew: a hub's, the page that learns, a portal (needs Chromium; minutes)
+	@$(BIN)/python docs/screens.py
 
 mutants: $(VENV)/.stamp-dev ## how many deliberate faults the tests notice, by area (half an hour)
 	@$(BIN)/python -m tests.mutants.run --jobs $(JOBS) $(ARGS)

@@ -25,6 +25,7 @@ import functools
 import hashlib
 import io
 import json
+import logging
 import mailbox
 import os
 import re
@@ -55,7 +56,7 @@ _NEEDED = {"_of_html": ("bs4",), "_of_pdf": ("pypdf",), "_of_docx": ("docx",)}
 _NO_TEXT = ("script", "style", "noscript", "template", "nav", "header", "footer", "aside")
 _NO_TEXT += ("button", "datalist", "input", "select", "textarea")
 #: Titles in a PDF's properties that name its source and not its subject.
-_NO_TITLE = re.compile(r"^microsoft \w+ - |^untitled|\.(docx?|pdf|tex|indd|rtf|odt)$", re.IGNORECASE)
+_NO_TITLE = re.compile(r"^microsoft \w+ - |^untitled|\.(docx?|pdf|tex|indd|rtf|odt|html?)$", re.IGNORECASE)
 #: A line of what looks like front matter that is about readers, however it is written; within its first characters.
 _NAMES_READERS = re.compile(r"(?ism)\A(?:---|\+\+\+).*?^[\s\-\"']*readers?[\"']?\s*[:=]")
 _LONGEST_FRONT = 4000
@@ -63,6 +64,12 @@ _FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTAL
 #: Names of columns and keys, lower case, the first one present counts.
 _IDS, _TITLES = ("id", "_id"), ("title", "subject", "headline")
 _TEXTS = ("text", "body", "content", "description")
+#: Encodings of files that are no UTF-8, as offices have them; share of odd characters from which others are tried.
+_ENCODINGS = [f"cp125{page}" for page in range(7)] + ["iso8859_2", "koi8_r", "koi8_u", "cp874", "utf_16", "utf_32"]
+_ENCODINGS += ["cp932", "euc_jp", "iso2022_jp", "gb18030", "big5", "cp949"]
+_CHAOS = 0.09
+#: What a text of Central Europe looks like in the Western page.
+_NOT_WESTERN = re.compile(r"[ªº][^\W\d_]")
 #: Largest file that is read as a whole, in bytes, and longest cell of a table, in characters.
 _LARGEST, _LONGEST_CELL = 256 << 20, 10_000_000
 #: Characters of a page, and of the text of a PDF or DOCX file, that are read: the rest is named as left out.
@@ -264,13 +271,25 @@ def _decode(raw: bytes) -> str:
         except UnicodeDecodeError:
             continue
     else:
-        best = charset_normalizer.from_bytes(raw).best()
-        if best is None:
-            raise FormatError("is not text in any encoding that is known.")
-        text = str(best)
+        text = _guess(raw)
     if "\0" in text:
         raise FormatError("is not text: it has bytes of 0.")
     return text
+
+
+def _guess(raw: bytes) -> str:
+    """Text of bytes in an encoding that has to be guessed: of those in use first, Western European where in doubt."""
+    matches = charset_normalizer.from_bytes(raw, cp_isolation=_ENCODINGS)
+    best = matches.best()
+    if best is None or best.chaos > _CHAOS:
+        best = charset_normalizer.from_bytes(raw).best() or best
+    if best is None:
+        raise FormatError("is not text in any encoding that is known.")
+    for one in matches:  # of pages that read it as well the library names the first
+        likely = one.chaos <= best.chaos + _CHAOS and one.coherence >= best.coherence - 0.01
+        if one.encoding == "cp1252" and likely and not _NOT_WESTERN.search(str(one)):
+            return str(one)
+    return str(best)
 
 
 def _split_title(text: str) -> tuple[str, str]:
@@ -412,6 +431,7 @@ def serve_reads() -> None:
         hard = resource.getrlimit(resource.RLIMIT_AS)[1]
         most = int(sys.argv[-1])
         resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+    logging.disable()  # what a parser complains of names no file; what it cannot read it raises
     out.write(b"ready\n")
     out.flush()
     while line := sys.stdin.buffer.readline():

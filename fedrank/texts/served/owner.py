@@ -179,7 +179,7 @@ class OwnerSettings:
     def gives(self) -> str:
         """Parts of an answer to an asker, in words."""
         shown = {
-            "title": f"titles (at most {LONGEST_TITLE} characters)",
+            "title": f"titles or names of files (at most {LONGEST_TITLE} characters)",
             "beginning": f"titles, or the first {_BEGINNING} characters of a text",
         }
         parts = [shown[self.reveals]] if self.reveals in shown else []
@@ -206,6 +206,7 @@ class OwnHit(NamedTuple):
         features: Its rounded numbers, as :data:`fedrank.texts.served.owner.NAMES`.
         title: Its title.
         text: Text of its best passage.
+        file: Name of the file that it is the only document of; else empty.
     """
 
     id: str
@@ -213,6 +214,7 @@ class OwnHit(NamedTuple):
     features: tuple[float, ...]
     title: str = ""
     text: str = ""
+    file: str = ""
 
 
 class Admitted(NamedTuple):
@@ -367,8 +369,9 @@ class Owner:
         searched: dict[str, Json] = {"words": [*words], **conditions.as_json()}
         note(json.dumps(searched | ({"query": query} if query else {}), ensure_ascii=False), [one.id for one in hits])
         given: list[Json] = []
-        for place, found in enumerate(hits):
-            hit: dict[str, Json] = {"ticket": self._tickets.make(found.id, asking.name), "score": found.score}
+        tickets = self._tickets.make([one.id for one in hits], asking.name)
+        for place, (found, ticket) in enumerate(zip(hits, tickets, strict=True)):
+            hit: dict[str, Json] = {"ticket": ticket, "score": found.score}
             if self.settings.reveals != "score":
                 hit["title"] = self._shown(found)
             if given_out and place < shown:  # who may not have the text may not have a piece of it
@@ -454,6 +457,7 @@ class Owner:
                 tuple(round(number, 6) for number in row),
                 candidate.title,
                 candidate.text,
+                candidate.id.rpartition("/")[2] if candidate.about.get("path") == candidate.id else "",
             )
             for candidate, score, row in zip(documents, total.tolist(), numbers.tolist(), strict=True)
         ]
@@ -516,7 +520,7 @@ class Owner:
     def _shown(self, hit: OwnHit) -> str:
         """Parts of a document that are shown beside its score."""
         if hit.title or self.settings.reveals == "title":
-            return _cut(hit.title, LONGEST_TITLE)
+            return _cut(hit.title or hit.file, LONGEST_TITLE)
         document = self.engine.get(hit.id)
         return _cut(document.body, _BEGINNING) if document else ""
 

@@ -122,6 +122,30 @@ Der Fl\xfcgel.
 """
 
 
+TEXTS = {
+    "es": ("cp1252", "Contrato n.º 2021/025. El arrendador, señor Peña y Núñez, cede la vivienda de la calle Alcalá."),
+    "fr": ("cp1252", "L'été a été très frais à Noël. Le contrat prévoit une durée de cinq ans à compter de l'état."),
+    "pt": ("cp1252", "São João não está à disposição; as ações e as reuniões serão marcadas até ao fim do mês."),
+    "it": ("cp1252", "Perché è così? La città è più bella di sera. Il contratto ha una durata di cinque anni. È già."),
+    "da": ("cp1252", "Rødgrød med fløde på øen, æbler og pærer. Lejeaftalen gælder i fem år."),
+    "pl": ("cp1250", "Umowa najmu jest zawarta na pięć lat. Źrebię są już własnością najemcy, który płaci czynsz."),
+    "hr": ("cp1250", "Ugovor o najmu sklopljen je na pet godina i može se otkazati. Čađavi ježevi šeću."),
+    "ro": ("cp1250", "Contractul de închiriere este încheiat pe cinci ani şi poate fi reziliat de către chiriaş."),
+    "tr": ("cp1254", "Kira sözleşmesi beş yıl için yapılmıştır. İstanbul'da ağaç, şeker ve ışık güzeldir."),
+    "ru": ("cp1251", "Договор аренды заключён на пять лет и может быть расторгнут письменно."),
+    "ja": ("shift_jis", "賃貸借契約は五年間有効であり、書面によって解約することができる。"),
+    "zh": ("gb18030", "租赁合同有效期为五年，可以书面解除。"),
+}
+
+
+@pytest.mark.parametrize("language", TEXTS)
+def test_a_text_of_an_office_is_read_in_its_encoding(tmp_path, language):
+    pytest.importorskip("charset_normalizer")
+    encoding, text = TEXTS[language]
+    (tmp_path / "a.txt").write_bytes(f"1\n{text}".encode(encoding))
+    assert next(iter(read_documents(tmp_path))).body == text
+
+
 def test_markdown_is_read_as_a_person_sees_it(tmp_path):
     marked = (
         "# A *title*\n\nTwo **strong** `words`, a [link](https://example.org) <b>and</b>\nmore.\n\n- one\n- two & 3\n\n"

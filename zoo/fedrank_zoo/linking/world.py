@@ -43,8 +43,8 @@ from fedrank.report.claims import Named, Percent, Sentence, join_all, say
 from fedrank_zoo.linking import LinkAttack
 
 _FEATURES = 5
-#: Longest time of one mode, in seconds a round.
-_PATIENCE = 60.0
+#: Longest time of a round: seconds, and minutes of a device, which buys and reports at random ones.
+_SECONDS, _MINUTES = 60.0, 60.0
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,8 @@ def observe(settings: LinkAttack, mode: str) -> Record:
             lives = [_Life(Path(folder), settings, n, url, relay, record) for n in range(settings.devices)]
             for life in lives:
                 life.start()
-            end = time.monotonic() + _PATIENCE * settings.rounds
+            longest = (_SECONDS + _MINUTES * settings.minute) * settings.rounds
+            end = time.monotonic() + longest
             while hub.view.state != "done" and time.monotonic() < end:
                 time.sleep(0.05)
                 if hub.row.issuer is not None:
@@ -146,7 +147,7 @@ def observe(settings: LinkAttack, mode: str) -> Record:
             for round_ in range(hub.settings.rounds):
                 record.stored.update({(round_, body): number for number, body in hub.store.reports(round_)})
             if hub.view.state != "done":
-                raise RunError(f"after {_PATIENCE * settings.rounds:.0f} s the hub is in round {hub.view.round} only.")
+                raise RunError(f"after {longest:.0f} s the hub is in round {hub.view.round} only.")
     finally:
         conversation.POLL = minute
     record.requests.sort(key=lambda one: one.at)
@@ -163,7 +164,7 @@ def _close_when_done(hub: Hub, devices: int) -> None:
     with contextlib.closing(hub.store.reader()) as store:
         bought = store.query("SELECT count(*) FROM purchase WHERE epoch = ?", (number + 1,))[0][0]
     if bought == devices:
-        asyncio.run_coroutine_threadsafe(hub.close_round(empty=True), loop).result(_PATIENCE)
+        asyncio.run_coroutine_threadsafe(hub.close_round(empty=True), loop).result(_SECONDS)
 
 
 @contextlib.contextmanager

@@ -63,6 +63,8 @@ class TantivyEngine:
         self._folder, self._encoder, self._analyser = folder, encoder, analyser or english()
         self._count: int | None = None
         self._marker, self._matches = folder / "restricted", dict[tuple[str, str], int]()
+        #: If any document ever named readers: of removed ones words stay until tantivy merges what holds them.
+        self._is_restricted = False
         self._lengths: Float64[np.ndarray, " fields"] | None = None
         made_by = " ".join((_LAYOUT, index_fingerprint(self._analyser), encoder.digest if encoder else "-"))
         path, former = folder / "analyser", folder.with_name(f"{folder.name}.former")
@@ -78,6 +80,7 @@ class TantivyEngine:
             self._writer = self._index.writer(_HEAP, 1)
             if former.exists():
                 self._index_anew(former, made_by)
+            self._is_restricted = self._marker.exists()
             write_atomically(path, made_by.encode(), 0o600)
             shutil.rmtree(former, ignore_errors=True)
         except (OSError, ValueError) as error:
@@ -109,7 +112,7 @@ class TantivyEngine:
 
     def count_open(self) -> int:
         """Number of documents that name no readers."""
-        if not self._is_restricted():
+        if not self._is_restricted:
             return len(self)
         first = self._query.term_query(self._schema, "first", "1", index_option="basic")
         return self._count_matches(first)
@@ -130,6 +133,7 @@ class TantivyEngine:
     def _write(self, batch: Sequence[Document], kept: Iterable[dict[str, list[bytes]]] | None = None) -> None:
         if any("readers" in document.about for document in batch):
             self._marker.touch()
+            self._is_restricted = True
         passages = [passages_of(document.body) for document in batch]
         vectors = iter(self._vectors(batch, passages) if kept is None else kept)
         for document, own in zip(batch, passages, strict=True):
@@ -192,7 +196,7 @@ class TantivyEngine:
         if not clauses:
             return []
         must = [self._query.boolean_query(clauses)]
-        if self._is_restricted() or OPEN not in readers:
+        if self._is_restricted or OPEN not in readers:
             must.append(self._of(readers))
         for word in needed:
             terms = [(should, term_query(self._schema, field, word, index_option="basic")) for field in _SEARCHED]
@@ -237,7 +241,7 @@ class TantivyEngine:
         Where all are such, removed documents count for a while.
         """
         frequency = self._searcher().doc_freq
-        if self._is_restricted():
+        if self._is_restricted:
 
             def frequency(field: str, word: str) -> int:
                 if (field, word) not in self._matches:
@@ -275,10 +279,6 @@ class TantivyEngine:
         both = self._query.boolean_query([(tantivy.Occur.Must, self._of((OPEN,))), (tantivy.Occur.Must, query)])
         return int(self._searcher().search(both, 1).count or 0)
 
-    def _is_restricted(self) -> bool:
-        """True if any document ever named readers: of removed ones words stay until tantivy merges what holds them."""
-        return self._marker.exists()
-
     def _searcher(self) -> Any:
         return self._index.searcher()
 
@@ -298,8 +298,9 @@ class TantivyEngine:
         raw = None if self._encoder is None else stored.get_first("vector")
         vector = None if raw is None else np.frombuffer(bytes(raw), "<f2").astype(np.float32)
         words = Words(title.split(), body.split(), stored.get_first("parts") or 1)
-        about = json.loads(_text(stored, "about") or "{}")
-        return Candidate(stored.get_first("id"), words, vector, _text(stored, "title"), _text(stored, "body"), about)
+        about = _text(stored, "about")
+        title, body = _text(stored, "title"), _text(stored, "body")
+        return Candidate(stored.get_first("id"), words, vector, title, body, json.loads(about) if about else {})
 
     def _commit(self) -> None:
         try:

@@ -210,6 +210,15 @@ async def running(folder: str, settings: HubSettings) -> AsyncIterator[Hub]:
         await hub.stop()
 
 
+async def pass_first_round(hub: Hub) -> int:
+    """End the first round of a hub that draws, in which all devices are new and none reports; the rounds so passed."""
+    if not hub.terms.draws:
+        return 0
+    await hub.close_round(empty=True)
+    await hub.wait_for_round(60.0)
+    return 1
+
+
 # ------------------------------------------------------------------------------------------------------------- race
 
 
@@ -224,10 +233,7 @@ async def _race(
         async with running(folder, settings) as hub:
             tokens = await asyncio.gather(*(hub.enrol() for _ in range(honest + attackers)))
             numbers = [hub.device_of(token) for token in tokens]
-            if hub.terms.draws:  # everybody is new in the first round: it is over without a report
-                await hub.close_round(empty=True)
-                await hub.wait_for_round(60.0)
-                rounds += 1
+            rounds += await pass_first_round(hub)
             answers: dict[int, list[bytes]] = {}
 
             def message_of(view, index: int) -> bytes:
@@ -298,7 +304,8 @@ async def _life(
         async with running(folder, dataclasses.replace(world.settings, round_seconds=3600.0, deadline=3600.0)) as hub:
             tokens = await asyncio.gather(*(hub.enrol() for _ in range(honest + foul_count)))
             numbers = [hub.device_of(token) for token in tokens]
-            foul = set(numbers[honest:])
+            foul, passed = set(numbers[honest:]), await pass_first_round(hub)
+            rounds, begin = rounds + passed, begin + passed
             while hub.view.round < rounds and not hub.view.over:
                 view = hub.view
                 number, seeds = view.round, seeds_of(hub, numbers, view.model)

@@ -35,7 +35,8 @@ def plan_opening(made: Plan) -> Opening:
     years = f" (about {best.days / 365:.0f} years)" if best.days >= 730 else ""
     who = f"In {best.days:,.0f} days{years} {need.devices:,} devices train a ranker that keeps "
     worth = claims.say(" of the quality that it has without privacy (", Named(made.measure), " ", ours)
-    sentence = claims.say(who, share, worth, f", simulated on {_data(need)}).")
+    start = claims.say("; before training it has ", Measured(made.untrained, made.measure, 4))
+    sentence = claims.say(who, share, worth, start, f", simulated on {_data(need)}).")
     numbers = (
         Number(made.measure, ours, f"95 % of runs: {best.low:.4f} to {best.high:.4f}"),
         Number("Days", Named(f"{best.days:,.0f}"), f"{best.choice.rounds} rounds of {best.choice.clients:,} devices"),

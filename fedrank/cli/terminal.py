@@ -34,6 +34,8 @@ Switch = Annotated[bool, Parameter(negative="")]
 Names = Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")]
 
 
+#: Most characters of a table's line in a pipe or a log.
+_LONG = 250
 #: Parts of what is printed that are sentences and no tables.
 _SENTENCES = (str, Text)
 #: A tag that no command uses, and the backslashes before it.
@@ -57,10 +59,12 @@ class Console(rich.console.Console):
 def say(*parts: Any, page: Path | None = None) -> None:
     """Print sentences, which have no markup, and tables, and last where the page is, if there is one.
 
-    A pipe or a log gets whole lines, unless ``COLUMNS`` says how long they may be.
+    A pipe or a log gets whole lines, unless ``COLUMNS`` says how long they may be: a cell that goes on in the next
+    line would be read by programs, and copied by people, as two.
     """
     console = Console()
     whole = not console.is_terminal and "COLUMNS" not in os.environ
+    console = Console(width=_LONG) if whole else console
     for part in parts:
         console.print(part, markup=not isinstance(part, str), soft_wrap=whole and isinstance(part, _SENTENCES))
     if page is not None:

@@ -193,10 +193,7 @@ def _fault(tokens: list[bytes], qid: bool) -> str:
     if qid:
         if not features or not features[0].startswith(b"qid:") or features[0] == b"qid:":
             got = f"got {shown(features[0][:40])!r}" if features else "got nothing"
-            return (
-                f"the label must be followed by the query, as qid:NAME; {got}. "
-                "If the sizes of the queries are in a separate file, give it as groups."
-            )
+            return f"the label must be followed by the query, as qid:NAME in small letters; {got}."
         features = features[1:]
     last = -1
     for token in features:

@@ -23,7 +23,19 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.trees import Json, flat
 from fedrank.report import describe, figures, wording
 from fedrank.report.charts import Chart
-from fedrank.report.claims import MOST_NUMBERS, Comparison, Measured, Named, Number, Opening, Sentence, head, say
+from fedrank.report.claims import (
+    MOST_NUMBERS,
+    Comparison,
+    Ends,
+    Measured,
+    Named,
+    Number,
+    Opening,
+    Sentence,
+    Verdict,
+    head,
+    say,
+)
 from fedrank.report.html import Html, bullets, document, h, join, section
 from fedrank.report.load import load
 from fedrank.report.run import Run
@@ -470,7 +482,11 @@ def comparison_opening(runs: Mapping[str, Run], charts: Sequence[str] = ()) -> O
         split = str(rows[0]["split"])
         where = {"online": "In the users’ own sessions", "sum": "In the sum"}.get(split, f"On {split} data")
         who = say("the best of the others, ", Named(name), ",") if len(compared) > 1 else say(Named(name))
-        sentence = say(f"{where}, ", who, " reaches ", Named(measure), " ", reached, ": ", best, ".")
+        ends = Ends(best) if best.verdict in (Verdict.BETTER, Verdict.WORSE) else ""
+        sentence = say(f"{where}, ", who, " reaches ", Named(measure), " ", reached, ": ", best, ends, ".")
+        for label, one in compared.items() if len(compared) < MOST_NUMBERS else ():
+            if label != name:
+                sentence += say(" ", Named(label), " is ", one, ".")
     return Opening(title, sentence + closing, tuple(numbers), *chart)
 
 

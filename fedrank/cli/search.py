@@ -13,7 +13,7 @@ from cyclopts import App, Parameter
 
 from fedrank.cli.listen import Address, At, Port, Reach, Reached, log_to_stderr
 from fedrank.cli.terminal import AsJson, Names, Quiet, Switch, print_json
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import ConfigError, MissingDataError
 from fedrank.core.fields import setting
 from fedrank.core.words import printable
 from fedrank.deploy.search.folder import OwnerFolder
@@ -33,6 +33,10 @@ class Who:
         from fedrank.deploy.search.choice import PastAnswers
         from fedrank.deploy.search.federation import Federation
 
+        if self.owner is not None and not OwnerFolder(self.owner).federation.exists():
+            raise MissingDataError(f"--owner {self.owner}: is no folder of an owner that has joined a federation.")
+        if self.owner is None and not self.federation.exists():
+            raise MissingDataError(f"there is no {self.federation}: give --owner FOLDER, or --federation FILE.")
         file, asker = (self.federation, self.asker) if self.owner is None else OwnerFolder(self.owner).asker()
         folder = self.asker.parent if self.owner is None else self.owner
         return Federation(file, asker, past=PastAnswers(folder / "past.json") if choose else None, **vars(reach))
@@ -101,7 +105,7 @@ def ask(
     if answer.own_statistics:
         print(
             f"fedrank: scores of {', '.join(answer.own_statistics)} do not compare with the others' without the "
-            "federation's statistics; see fedrank search statistics",
+            "federation's statistics; fedrank search owner status says what they need",
             file=sys.stderr,
         )
     if answer.left_out_cosines:
@@ -165,6 +169,8 @@ def serve(
     from fedrank.deploy.search.service import owner_app as build
 
     log_to_stderr()
+    if documents is not None and not documents.exists():  # before others are told that this owner is there
+        raise MissingDataError(f"--documents {documents}: there is no such folder or file.")
     home = OwnerFolder(folder)
     with home.lock():
         home.prepare()

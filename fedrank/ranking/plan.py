@@ -149,8 +149,8 @@ class Need:
         fewest = min(ROUNDS) * LEAST_SEARCHES / self.searches
         if self.days is not None and not self.days >= fewest:
             raise ConfigError(
-                f"{self.days:g} days are too few for {min(ROUNDS)} rounds, the fewest that are tried, in each of which a "
-                f"device makes {LEAST_SEARCHES} searches, {self.searches:g} a day: it takes {math.ceil(fewest)} days."
+                f"{self.days:g} days are too few for {min(ROUNDS)} rounds, the fewest that are tried, of "
+                f"{LEAST_SEARCHES} searches of a device, {self.searches:g} a day: it takes {math.ceil(fewest)} days."
             )
         if self.seeds < LEAST_SEEDS:
             raise ConfigError(f"seeds must be at least {LEAST_SEEDS}, for an interval, got {self.seeds}.")

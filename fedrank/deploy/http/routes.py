@@ -15,7 +15,7 @@ _REASONS: dict[str, tuple[int, str, tuple[tuple[bytes, bytes], ...]]] = {
     "malformed": (400, "This is not a message of this protocol.", ()),
     "unauthorised": (
         401,
-        "A valid token is needed: Authorization: Bearer <token>.",
+        "A valid token is needed (Authorization: Bearer …).",
         ((b"www-authenticate", b"Bearer"),),
     ),
     "attestation-needed": (403, "To enrol here a statement of the device's platform is needed.", ()),

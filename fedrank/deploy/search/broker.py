@@ -242,7 +242,7 @@ class BrokerApp(HttpApp):
                     break
             except FedrankError as error:
                 if str(error) != said:
-                    _log.info("statistics wait: %s", error)
+                    _log.info("statistics wait, and are tried again: %s", str(error).partition("; repeat")[0])
                 said, pause = str(error), min(2 * pause, _LONGEST_PAUSE / 4)
                 await asyncio.sleep(pause)
         self._summing = None

@@ -297,7 +297,9 @@ def _bring_card(client: HttpClient, code: str, card: OwnerCard, token: str, *, w
             raise RunError(f"the broker {client.url} cannot be reached ({error}).") from error
         found = answer.json()
         if answer.status != 200:
-            raise RunError(f"the broker {client.url} refuses: {found.get('detail') or answer.status}.")
+            why = str(found.get("detail") or f"status {answer.status}").rstrip(".")
+            hint = " The code after # must be the one that it printed." if answer.status == 401 else ""
+            raise RunError(f"the broker {client.url} refuses: {why}.{hint}")
         if isinstance(text := found.get("federation"), str):
             break
         joined, owners = found.get("joined"), found.get("owners")

@@ -44,6 +44,12 @@ from fedrank.texts.served.statistics import StatisticsTerms, TermTable
 STEPS = ("keys", "shares", "vectors", "unmasking", "table")
 
 
+_GONE = (
+    "release {} was given, with its part of ε, and its vector is no longer here; only a further release would help, "
+    "which a broker started with more --releases has."
+)
+
+
 class SpentError(RunError):
     """A release that an owner has given already and cannot give again, or that is not agreed on."""
 
@@ -115,7 +121,7 @@ class StatisticsParty:
             if given[release].get("agreed") != self._agreed:
                 raise SpentError(f"release {release} was given among other owners or on other terms; make a later one.")
             if not self._kept(release).exists():
-                raise SpentError(f"release {release} was given, and its vector is no longer here.")
+                raise SpentError(_GONE.format(release))
             return
         # Releases on other terms do not add up to what was agreed on.
         each = self._each().items()
@@ -181,7 +187,7 @@ class StatisticsParty:
             try:
                 return np.frombuffer(path.read_bytes(), "<u4").copy()
             except OSError as error:
-                raise SpentError(f"release {self._release} was given, and its vector is no longer here.") from error
+                raise SpentError(_GONE.format(self._release)) from error
         vector = self._terms.vector(self._engine.words())
         write_atomically(path, vector.astype("<u4").tobytes(), 0o600)
         self._folder.add_release(

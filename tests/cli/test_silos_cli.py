@@ -83,6 +83,49 @@ def test_what_is_wrong_is_said_in_one_line(patients, capsys, flags, said):
     assert said in capsys.readouterr().err
 
 
+def test_a_rehearsal_names_the_silos_that_would_refuse_and_says_that_it_was_one(patients, capsys, tmp_path):
+    """Ward v is that of three rows of hospital a, fewer than a codebook's smallest cell."""
+    lines = patients.read_text().splitlines()
+    lines[1:10] = [",".join("v" if k == 4 else one for k, one in enumerate(line.split(","))) for line in lines[1:10]]
+    lines[2:9:3] = [line.replace(",v,", ",x,") for line in lines[2:9:3]]
+    lines[3:10:3] = [line.replace(",v,", ",x,") for line in lines[3:10:3]]
+    patients.write_text("\n".join(lines))
+    words = ("silos", "analyse", str(patients), *STUDY, "--formula", "ill ~ age + ward", "--out", str(tmp_path / "out"))
+    assert call([*words, "--json"]) == 0
+    (made,) = json.loads(capsys.readouterr().out)["questions"]
+    assert sum(made["rows"].values()) == 240 and len(made["notes"]) == 1
+    assert "a (smallest cell" in made["notes"][0] and "160 rows of 2 silos" in made["notes"][0]
+    about = json.loads((tmp_path / "out" / "results.json").read_text())
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "ward=x (against v)" in page and "ill: odds ratio" in page
+    assert about["simulated"] and "Rows stayed" not in about["methods"] and "simulated" in about["methods"]
+
+
+def test_a_codebook_is_rehearsed_on_a_file_whose_column_of_silos_has_another_name(patients, capsys, tmp_path):
+    book = tmp_path / "book.toml"
+    text = """format = "fedrank-codebook"
+version = 1
+study = "s"
+silos = ["a", "b", "c"]
+[[plan.questions]]
+name = "ill"
+formula = "ill ~ age + strata(site)"
+[columns]
+age = { range = [0, 120] }
+ill = { levels = ["no", "yes"] }
+"""
+    book.write_text(text)
+    words = ("silos", "analyse", str(patients), "--codebook", str(book))
+    assert call([*words, "--site", "hospital", "--json"]) == 0
+    assert sum(json.loads(capsys.readouterr().out)["questions"][0]["rows"].values()) == 240
+    assert call(list(words)) == 1 and "--site" in capsys.readouterr().err
+
+
+def test_a_column_of_silos_that_was_named_and_is_not_there_is_refused(patients, capsys):
+    assert call(["data", "check", str(patients), "--silo", "ward_of", "--label", "ill"]) == 1
+    assert "'ward_of'" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_comparing_prints_the_answer_and_writes_it(patients, capsys, tmp_path):
     flags = (*FLAGS, "days", "--label", "ill", "--target", "a")

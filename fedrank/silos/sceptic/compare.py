@@ -242,6 +242,8 @@ _NESTED = Way(
 )
 #: Weight from which a silo is named as one that the model is shrunk to; slope of calibration below which is a warning.
 _PARTNER, _SLOPE = 0.5, 0.8
+#: Rows of the rarer label below which a warning says so.
+_FEW = 10
 #: Probability with which the best simple baseline is above what is recommended by luck alone.
 _CHANCE = 0.05
 
@@ -390,6 +392,11 @@ class Answer:
         names, slope = self.names, self.calibration.slope
         out = [f"{names[alarm.silo]}: {alarm.text}." for alarm in self.probes.alarms]
         out += [f"{names[v.silo]} {v.text}." for v in self.verdicts if v.word == "harms"]
+        if self.own.rarer < _FEW:
+            out.append(
+                f"Only {self.own.rarer} of its {self.own.rows} rows have the rarer label: of so few an interval of 95% "
+                "holds less often than it says."
+            )
         low, high = slope.interval()
         if slope.value < _SLOPE and (high < 1 or not np.isfinite(slope.error)):
             out.append(

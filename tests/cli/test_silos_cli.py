@@ -83,41 +83,65 @@ def test_what_is_wrong_is_said_in_one_line(patients, capsys, flags, said):
     assert said in capsys.readouterr().err
 
 
-def test_a_rehearsal_names_the_silos_that_would_refuse_and_says_that_it_was_one(patients, capsys, tmp_path):
-    """Ward v is that of three rows of hospital a, fewer than a codebook's smallest cell."""
-    lines = patients.read_text().splitlines()
-    lines[1:10] = [",".join("v" if k == 4 else one for k, one in enumerate(line.split(","))) for line in lines[1:10]]
-    lines[2:9:3] = [line.replace(",v,", ",x,") for line in lines[2:9:3]]
-    lines[3:10:3] = [line.replace(",v,", ",x,") for line in lines[3:10:3]]
-    patients.write_text("\n".join(lines))
-    words = ("silos", "analyse", str(patients), *STUDY, "--formula", "ill ~ age + ward", "--out", str(tmp_path / "out"))
-    assert call([*words, "--json"]) == 0
-    (made,) = json.loads(capsys.readouterr().out)["questions"]
-    assert sum(made["rows"].values()) == 240 and len(made["notes"]) == 1
-    assert "a (smallest cell" in made["notes"][0] and "160 rows of 2 silos" in made["notes"][0]
-    about = json.loads((tmp_path / "out" / "results.json").read_text())
-    page = (tmp_path / "out" / "report.html").read_text()
-    assert "ward=x (against v)" in page and "ill: odds ratio" in page
-    assert about["simulated"] and "Rows stayed" not in about["methods"] and "simulated" in about["methods"]
-
-
-def test_a_codebook_is_rehearsed_on_a_file_whose_column_of_silos_has_another_name(patients, capsys, tmp_path):
-    book = tmp_path / "book.toml"
-    text = """format = "fedrank-codebook"
+BOOK = """format = "fedrank-codebook"
 version = 1
 study = "s"
 silos = ["a", "b", "c"]
 [[plan.questions]]
 name = "ill"
-formula = "ill ~ age + strata(site)"
+formula = "ill ~ age + ward"
 [columns]
 age = { range = [0, 120] }
+ward = { levels = ["v", "x", "y", "z"] }
 ill = { levels = ["no", "yes"] }
 """
-    book.write_text(text)
-    words = ("silos", "analyse", str(patients), "--codebook", str(book))
+
+
+@pytest.fixture
+def rare_ward(patients):
+    """Three rows of hospital a are of ward v, fewer than a codebook's smallest cell, and none of other hospitals."""
+    lines = patients.read_text().splitlines()
+    for k in (1, 4, 7):
+        cells = lines[k].split(",")
+        lines[k] = ",".join([*cells[:4], "v", *cells[5:]])
+    patients.write_text("\n".join(lines))
+    return patients
+
+
+def test_a_rehearsal_names_the_silos_that_would_refuse_and_says_that_it_was_one(rare_ward, capsys, tmp_path):
+    out = tmp_path / "out"
+    words = ("silos", "analyse", str(rare_ward), *STUDY, "--formula", "ill ~ age + ward", "--out", str(out), "--json")
+    assert call(list(words)) == 0
+    (made,) = json.loads(capsys.readouterr().out)["questions"]
+    assert sum(made["rows"].values()) == 240 and len(made["notes"]) == 1
+    assert "a (smallest cell" in made["notes"][0] and "160 rows of 2 silos" in made["notes"][0]
+    page, about = (out / "report.html").read_text(), json.loads((out / "results.json").read_text())
+    assert "ward=x (against v)" in page and "ill: odds ratio" in page
+    assert about["simulated"] and "Rows stayed" not in about["methods"] and "simulated" in about["methods"]
+
+
+def test_a_round_says_which_silos_refused(rare_ward, capsys, tmp_path):
+    book, study, place = tmp_path / "book.toml", tmp_path / "study", tmp_path / "study" / "rounds" / "001"
+    book.write_text(BOOK)
+    rare_ward.write_text(rare_ward.read_text().replace("hospital", "site", 1))
+    assert call(["silos", "combine", str(study), "--codebook", str(book)]) == 0
+    for silo in "abc":
+        words = ("--data", str(rare_ward), "--silo", silo, "--agreed", str(book), "--folder", str(tmp_path / silo))
+        assert call(["silos", "answer", str(place / "round.json"), *words, "--yes"]) == 0
+    capsys.readouterr()
+    assert call(["silos", "combine", str(study), *(str(place / f"round-1.{silo}.json") for silo in "abc")]) == 0
+    assert "without a (smallest cell" in " ".join(capsys.readouterr().out.split())
+    assert call(["silos", "combine", str(study), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["waiting"] == ["b", "c"] and list(told["left"]["ill"]) == ["a"]
+
+
+def test_a_codebook_is_rehearsed_on_a_file_whose_column_of_silos_has_another_name(rare_ward, capsys, tmp_path):
+    book = tmp_path / "book.toml"
+    book.write_text(BOOK)
+    words = ("silos", "analyse", str(rare_ward), "--codebook", str(book))
     assert call([*words, "--site", "hospital", "--json"]) == 0
-    assert sum(json.loads(capsys.readouterr().out)["questions"][0]["rows"].values()) == 240
+    assert json.loads(capsys.readouterr().out)["questions"][0]["rows"] == {"b": 80, "c": 80}
     assert call(list(words)) == 1 and "--site" in capsys.readouterr().err
 
 

@@ -416,13 +416,14 @@ class _Builder:
         search = rows["session"] if self.has_session else np.cumsum(self._starts(rows, (0, 0))[0])
         query, pair, search, click = (one[:_LOOKED_AT] for one in (rows["query"], pair, search, rows["click"]))
         first = np.unique(search, return_index=True)[1]
+        of_search, of_pair, next_search = _following(search), _following(pair), _following(query[first])
         kept = np.ones(len(self.names), bool)
         for k, column in enumerate(rows["features"][:_LOOKED_AT].T):
             if _tells_clicks(column, click):
                 why, kept[k] = "it tells by itself what was clicked, as what is written after a click does", False
-            elif _share_changed(search, column) < 1 - _NEARLY and _share_changed(query[first], column[first]) > _SOME:
+            elif _share_changed(of_search, column) < 1 - _NEARLY and _share_changed(next_search, column[first]) > _SOME:
                 why, kept[k] = "one value for all results of a search, and another for the next one", False
-            elif _share_changed(pair, column) > _MOST_CHANGED:
+            elif _share_changed(of_pair, column) > _MOST_CHANGED:
                 why = "it changes from one showing of a result to the next; each counts as another result then"
             else:
                 continue
@@ -634,11 +635,17 @@ def _why_none(kind: Any) -> str:
     return "a time" if kind.is_temporal() else "text; features are numbers, such as 19.90, or 1 for yes and 0 for no"
 
 
-def _share_changed(key: np.ndarray, values: np.ndarray) -> float:
-    """Of rows that follow another one of the same key, the share with another value; NaN of few rows."""
+def _following(key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that follow another one of the same key, and those that they follow."""
     order = np.argsort(key, kind="stable")
     same = key[order][1:] == key[order][:-1]
-    return float((values[order][1:] != values[order][:-1])[same].mean()) if same.sum() >= _FEWEST else np.nan
+    return order[1:][same], order[:-1][same]
+
+
+def _share_changed(following: tuple[np.ndarray, np.ndarray], values: np.ndarray) -> float:
+    """Share of rows with another value than the one that they follow; NaN of few rows."""
+    row, before = following
+    return float((values[row] != values[before]).mean()) if len(row) >= _FEWEST else np.nan
 
 
 def _tells_clicks(values: np.ndarray, clicked: np.ndarray) -> bool:

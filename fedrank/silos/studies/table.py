@@ -375,12 +375,13 @@ def _column(
     if is_identifier or not known:
         return Column(name=name, role="identifier"), "never read" if is_identifier else "empty in this table"
     unknown = tuple(sorted({one for one in as_codes(known) if one is not None and one.lower() in UNKNOWNS}))
+    mixed = ""
     try:
         found = None if is_code else numbers_of(name, without(values, unknown), path)
     except DataError:  # dates, or numbers beside text
         if needed:
             raise
-        found = None
+        found, mixed = None, ", dates or numbers beside text"
     codes = as_codes(values)
     levels = sorted({code for code in codes if code is not None}, key=_in_order)
     gone = tuple(missing)
@@ -400,7 +401,7 @@ def _column(
         what = "one value only" if len(levels) < 2 else f"{len(levels)} different texts"
         if needed:
             raise DataError(f"column {name!r}, which the formula has, has {what}; it is no term.", path)
-        return Column(name=name, role="identifier"), f"{what} in this table; never read"
+        return Column(name=name, role="identifier"), f"{what} in this table{mixed}; never read"
     if needed and not is_code:
         refuse_levels(name, levels, path)
     looks = "".join(f" {code} looks like a missing value: list it in missing if it is one;" for code in unknown)

@@ -148,4 +148,5 @@ def test_a_draft_for_a_question_refuses_columns_that_are_no_term_and_counts_repe
     assert draft("sex", categorical=("sex",))[0].columns["sex"].levels == ("M", "f", "m")
     made, _, alone = draft("crp", missing=("<5",), identifiers=("id",))
     assert made.columns["crp"].range and len(alone) == 1 and " 2, in 4 rows" in alone[0]
+    assert "beside text" in draft_codebook(file, study="s")[1]["crp"]
     assert draft("crp + cluster(id)", missing=("<5",))[2] == []

@@ -53,7 +53,7 @@ _NO = ("0", "false", "no", "f", "n", "0.0", "", "nein", "non")
 _MISSING = "values of {} that are missing or not finite, taken as 0"
 #: Rows by which columns are judged as features, and fewest of a kind that say anything.
 _LOOKED_AT, _FEWEST = 100_000, 20
-#: Share that is nearly all; one that is more than chance; share of showings in which a feature of a result may change.
+#: Share that is nearly all; one that is more than a few; share of showings in which a feature of a result may change.
 _NEARLY, _SOME, _MOST_CHANGED = 0.95, 0.05, 0.5
 #: Lines of a CSV file of which separator and decimal sign are seen.
 _SEEN = 1000
@@ -415,13 +415,14 @@ class _Builder:
         pair = _mix(rows["query"], rows["document"])
         search = rows["session"] if self.has_session else np.cumsum(self._starts(rows, (0, 0))[0])
         query, pair, search, click = (one[:_LOOKED_AT] for one in (rows["query"], pair, search, rows["click"]))
-        first = np.unique(search, return_index=True)[1]
+        _, first, number = np.unique(search, return_index=True, return_inverse=True)
         of_search, of_pair, next_search = _following(search), _following(pair), _following(query[first])
+        owner = np.unique(number[of_search[0]], return_inverse=True)[1]
         kept = np.ones(len(self.names), bool)
         for k, column in enumerate(rows["features"][:_LOOKED_AT].T):
             if _tells_clicks(column, click):
                 why, kept[k] = "it tells by itself what was clicked, as what is written after a click does", False
-            elif _share_changed(of_search, column) < 1 - _NEARLY and _share_changed(next_search, column[first]) > _SOME:
+            elif _share_changed(next_search, column[first]) > _SOME + 3 * _share_changed(of_search, column, owner):
                 why, kept[k] = "one value for all results of a search, and another for the next one", False
             elif _share_changed(of_pair, column) > _MOST_CHANGED:
                 why = "it changes from one showing of a result to the next; each counts as another result then"
@@ -642,10 +643,15 @@ def _following(key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return order[1:][same], order[:-1][same]
 
 
-def _share_changed(following: tuple[np.ndarray, np.ndarray], values: np.ndarray) -> float:
-    """Share of rows with another value than the one that they follow; NaN of few rows."""
+def _share_changed(
+    following: tuple[np.ndarray, np.ndarray], values: np.ndarray, owner: np.ndarray | None = None
+) -> float:
+    """Share of rows, or of their owners, with another value than that of the row before; NaN of few rows."""
     row, before = following
-    return float((values[row] != values[before]).mean()) if len(row) >= _FEWEST else np.nan
+    if len(row) < _FEWEST:
+        return np.nan
+    changed = values[row] != values[before]
+    return float((changed if owner is None else np.bincount(owner, changed) > 0).mean())
 
 
 def _tells_clicks(values: np.ndarray, clicked: np.ndarray) -> bool:

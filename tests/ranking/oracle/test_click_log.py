@@ -259,6 +259,7 @@ def log_with_odd_columns(rows: int = 4000) -> pl.DataFrame:
         "session": session, "query": [("Shoes ", "shoes", "bo  ots", "BO ots")[s % 4] for s in session],
         "document": document, "position": np.arange(rows) % 4 + 1, "click": click,
         "price": np.array([3.0, 9, 1, 4, 4, 2, 7, 5])[document], "kind": (session // 2 % 2).astype(float),
+        "promoted": (np.arange(rows) % 4 == 0) & (rng.random(rows) < 0.1), "new": rng.random(rows) < 0.02,
         "basket": click & (rng.random(rows) < 0.3), "seconds": np.where(click, rng.exponential(40, rows), np.nan),
         "ms": 1.7e12 + 3e5 * session, "age": rng.exponential(1, rows), "euros": ["19,90 €"] * rows,
     })  # fmt: skip
@@ -268,7 +269,7 @@ def test_columns_that_no_ranker_should_learn_from_are_none_and_are_named():
     """Of the query one value is a feature; what changes from one showing to the next stays, with a word."""
     frame = log_with_odd_columns()
     log = read_log(frame)
-    assert log.names == ("price", "kind", "age") and log.features.shape[1] == 3
+    assert log.names == ("price", "kind", "promoted", "new", "age") and log.features.shape[1] == 5
     assert set(log.odd_columns) == {"basket", "seconds", "ms", "age", "euros"}
     assert not any("taken as 0" in why for why in log.left_out)  # seconds is no feature
     named = read_log(frame, LogFormat(features=("seconds", "price")))

@@ -161,9 +161,17 @@ def check(
         from fedrank.ranking.logs.read import read_log
 
         log = read_log(spec, format)
-        notes = [f"Left out: {count:,} {why}." for why, count in log.left_out.items() if count]
+        notes = [f"No feature: {one}." for one in log.odd_features(are=False)]
+        notes += [f"Feature {one}." for one in log.odd_features(are=True)]
+        notes += [f"Left out: {count:,} {why}." for why, count in log.left_out.items() if count]
         name, facts = Path(spec).name, log.facts()
-        _print_check({"name": name, "kind": kind, **facts, "feature_names": log.names}, {name: facts}, notes, as_json)
+        _print_check(
+            {"name": name, "kind": kind, **facts, "feature_names": log.names},
+            {name: facts},
+            notes,
+            as_json,
+            f"Features: {', '.join(log.names) or 'none'}.",
+        )
     elif kind == "texts":
         from fedrank.texts.data.corpus import corpus_of
 

@@ -132,7 +132,10 @@ def export(
         return
     writes = {".onnx": "to_onnx", ".safetensors": "save"}
     if out.suffix not in writes:
-        raise ConfigError(f"{out}: the name must end in {' or '.join(writes)}, which says what is written.")
+        raise ConfigError(
+            f"{out}: the name must end in {' or '.join(writes)}, which says what is written; for a search engine say "
+            "which: --to elasticsearch-ltr, opensearch-ltr or vespa-onnx."
+        )
     getattr(loaded, writes[out.suffix])(out)
 
 
@@ -227,6 +230,7 @@ def learn_from_log(
         f"Doubly robust estimates with 95 % intervals, from {found.held_out:,} searches for queries that nothing was "
         f"learnt from ({found.learnt:,} were learnt from); clicks: effective number behind an estimate.",
         bias,
+        *report.column_words(found),
         *(f"Left out: {count:,} {why}." for why, count in found.left_out.items()),
         *(f"Warning: {warning}" for warning in found.warnings),
     )

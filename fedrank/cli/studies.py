@@ -57,10 +57,12 @@ def codebook(
             *(f"- {one.name}: {one.model} {one.formula}, {made.parameters} coefficients" for one, made in asked),
         )
         return
-    made, notes = draft_codebook(
+    made, notes, alone = draft_codebook(
         data, study=study or data.name.split(".")[0], silos=silos, site=site, categorical=categorical,
         missing=missing, identifiers=identifier,
     )  # fmt: skip
+    for note in alone:
+        print(f"note for this silo alone: {printable(note)}", file=sys.stderr)
     text = codebook_toml(made, notes)
     if out is None:
         print(text, end="")
@@ -179,11 +181,16 @@ def combine(
         asked = study.round
         written = [] if asked is not None else write_results(study.coordinator, folder / "results")
     if asked is not None:
+        progress = study.coordinator.progress
         if as_json:
-            print_json({"round": asked.number, "file": str(study.round_file), "waiting": study.waiting})
+            left = {name: dict(one.left) for name, one in progress.items()}
+            print_json({
+                "round": asked.number, "file": str(study.round_file), "waiting": study.waiting, "left": left,
+            })  # fmt: skip
             return
         say(
             headline(f"Round {asked.number} waits for {', '.join(study.waiting)}."),
+            *(f"- {name} goes on without {one}." for name in progress for one in _silos_out(progress[name])),
             f"Send {study.round_file} to them; each runs: fedrank silos answer {study.round_file.name} --data OWN.csv "
             f"--silo NAME --agreed {study.codebook.sha[:12]} --folder BOOK",
         )
@@ -206,7 +213,7 @@ def analyse(
     pool: Literal["rows", "silos"] = "rows",
     firth: Switch = False,
     penalty: float = 0.0,
-    site: str = "site",
+    site: str = "",
     categorical: Names = (),
     missing: Names = (),
     identifier: Names = (),
@@ -219,12 +226,13 @@ def analyse(
         data: A CSV or parquet file with a column for the silo.
         formula: What is asked, as in R: ill ~ age + ns(crp, 3) + strata(site). With --codebook its plan, without it.
         model: The model.
-        codebook: The study's codebook; without it one is guessed from the file, and no count is too small to be told.
+        codebook: The study's codebook; without it one is guessed from the file, no count is too small to be told, and
+            silos that would refuse by a codebook's rules are named.
         errors: Standard errors.
         pool: rows: as if all rows lay together; silos: a meta-analysis of the silos' own fits.
         firth: Firth's penalty of a logistic model.
         penalty: Strength of an L2 penalty on columns of deviation 1.
-        site: Column with the silo's name.
+        site: Column with the silo's name; by default that of the codebook, or site.
         categorical: Columns of numbers that are names.
         missing: Values that mean a missing one.
         identifier: Columns that name a person or a record; of cluster(id): the clusters.
@@ -243,6 +251,7 @@ def analyse(
     about |= {"firth": firth, "penalty": penalty}
     name = formula.partition("~")[0].strip() or "question"
     question = Question(name=name, **about) if formula else None
+    notes: list[str] = []
     if codebook is not None:
         book = read_codebook(codebook)
         book = replace(book, questions=(question,)) if question else book
@@ -250,15 +259,23 @@ def analyse(
         raise ConfigError("say what is asked: --formula 'ill ~ age + sex', or --codebook with a plan.")
     else:
         rules = Rules(smallest_cell=1, rows_per_parameter=0.0, events_per_parameter=0.0, exact_times=True)
-        book, _ = draft_codebook(
-            data, study=data.name.split(".")[0], site=site, categorical=categorical, missing=missing,
+        book, _, notes = draft_codebook(
+            data, study=data.name.split(".")[0], site=site or "site", categorical=categorical, missing=missing,
             identifiers=identifier, questions=[question], rules=rules,
         )  # fmt: skip
     sha = book.sha
     keys = {silo: Key() for silo in book.silos} if book.keys else {}  # the silos' own are not here
     book = replace(book, keys={silo: key.public for silo, key in keys.items()})
-    nodes = [Node(table, key=keys.get(table.silo)) for table in pooled_tables(data, book)]
-    made = run_study(book, lambda asked: [node.answer(asked) for node in nodes])
+    tables = pooled_tables(data, book, site)
+
+    def simulate(book: Any) -> Any:
+        nodes = [Node(replace(table, codebook=book), key=keys.get(table.silo)) for table in tables]
+        return run_study(book, lambda asked: [node.answer(asked) for node in nodes])
+
+    made = simulate(book)
+    if codebook is None:
+        notes += _refusals(simulate(replace(book, rules=Rules())))
+    made.simulated, made.notes = True, tuple(notes)
     written: list[Any] = [] if out is None else write_results(made, out)
     if as_json:
         told = as_jsons(made)
@@ -267,6 +284,28 @@ def analyse(
         })  # fmt: skip
         return
     say(*_sections(made), *(f"written: {path}" for path in written))
+
+
+def _refusals(strict: Any) -> list[str]:
+    """Sentences on the silos that would refuse by the rules of a codebook as it is drafted."""
+    rules, out = strict.codebook.rules, []
+    for one in strict.progress.values():
+        if one.left:
+            kept = f"{sum(count or 0 for count in one.rows.values()):,} rows of {len(one.rows)} silos"
+            out.append(
+                f"By a drafted codebook's rules (smallest cell {rules.smallest_cell}) these silos would refuse: "
+                + "; ".join(_silos_out(one))
+                + (". There would be no result." if one.failed else f". The result would be of {kept}.")
+            )
+    return out
+
+
+def _silos_out(one: Any) -> list[str]:
+    """The silos that a question goes on without, by the reason."""
+    by_reason: dict[str, list[str]] = {}
+    for silo, why in one.left.items():
+        by_reason.setdefault(why, []).append(silo)
+    return [f"{', '.join(silos)} ({why})" for why, silos in by_reason.items()]
 
 
 def _sections(made: Any) -> list[Any]:

@@ -366,8 +366,27 @@ class Level:
     ours: bool = False
 
 
+def ratio_ticks(low: float, high: float) -> list[float]:
+    """Logarithms of round ratios, for an axis of logarithms.
+
+    >>> [round(math.exp(place), 3) for place in ratio_ticks(math.log(0.3), math.log(40))]
+    [0.5, 1.0, 2.0, 5.0, 10.0, 20.0]
+    """
+    if high - low < math.log(4):
+        return [math.log(value) for value in ticks(math.exp(low), math.exp(high), 5)]
+    times = (1, 2, 5) if high - low < math.log(1000) else (1,)
+    logs = [math.log(m) + k * math.log(10) for k in range(-20, 20) for m in times]
+    return [one for one in logs if low <= one <= high]
+
+
 def levels_figure(
-    levels: Sequence[Level], title: str, said: Sequence[str], digits: int = 3, *, signed: bool = False
+    levels: Sequence[Level],
+    title: str,
+    said: Sequence[str],
+    digits: int = 3,
+    *,
+    signed: bool = False,
+    ratio: bool = False,
 ) -> Chart:
     """Figure of the values of several methods, a row each: a dot with its interval, its name and its number above.
 
@@ -377,13 +396,14 @@ def levels_figure(
         said: What a reader must know, for the subtitle.
         digits: Decimals of the numbers.
         signed: Values are differences: they carry their sign, and a line stands at 0.
+        ratio: Values are logarithms of ratios, which stand in their place; a line stands at 1.
     """
     ends = [end for one in levels for end in (one.value, one.low, one.high) if end is not None]
-    domain = nice_domain([*ends, *([0.0] if signed else [])])
+    domain = nice_domain([*ends, *([0.0] if signed or ratio else [])])
     panel = Panel(_LEVEL_WIDTH, _LEVEL_HEIGHT * len(levels), domain)
-    places = ticks(*domain, 5)
-    panel.x_axis(places, decimal_labels(places, signed=signed))
-    if signed and domain[0] < 0 < domain[1]:
+    places = ratio_ticks(*domain) if ratio else ticks(*domain, 5)
+    panel.x_axis(places, (lambda v: f"{math.exp(v):.3g}") if ratio else decimal_labels(places, signed=signed))
+    if (signed or ratio) and domain[0] < 0 < domain[1]:
         panel.vertical(0.0, width=1.2)
     for row, level in enumerate(levels):
         above, y = (row + 0.24) * _LEVEL_HEIGHT + 4, (row + 0.68) * _LEVEL_HEIGHT
@@ -393,6 +413,7 @@ def levels_figure(
             panel.interval(level.low, level.high, y, colour, width=6.0, opacity=0.3)
         panel.dot(panel.x(level.value), y, colour, radius=5.9)
         number = f"{level.value:{'+' if signed else ''},.{digits}f}".replace("-", "−")
+        number = f"{math.exp(level.value):.{digits}g}" if ratio else number
         panel.add(text(0, above, level.name, size=13.0))
         panel.add(text(panel.width, above, number, size=13.0, fill=colour, anchor="end", weight="600"))
     return compose([panel], title, said)

@@ -33,7 +33,7 @@ from fedrank.engine.simulator import run_setup
 from fedrank.silos.build import SiloExperiment
 from fedrank.silos.config import SiloRun
 from fedrank.silos.data.tables import Silo, SiloTable
-from fedrank.silos.sceptic.auc import Estimate
+from fedrank.silos.sceptic.auc import Auc, Estimate
 from fedrank.silos.sceptic.compare import FEWEST, answer_by_messages
 from fedrank.silos.sceptic.learners import Own, rows_of
 from fedrank.silos.sceptic.probes import Probes, Verdict, probe, verdict_of
@@ -289,14 +289,14 @@ class Judge(_HostExchange, request=Shown, reply=Judged):
         gains, errors, scores, score_errors, weights, reached = (unpack(one[s.target]).tolist() for one in told)
         others = [silo for silo in range(s.silos) if silo != s.target]
         many = max(1, len(others))
-        seen = {silo: Estimate(scores[silo], score_errors[silo]) for silo in others}
+        seen = {silo: Auc(scores[silo], score_errors[silo]) for silo in others}
         looked = Looked(
             target=s.target,
             verdicts=tuple(verdict_of(silo, Estimate(gains[silo], errors[silo]), many) for silo in others),
             probes=probe(s.read_messages(state.numbers), seen, s.target, s.features, s.names),
             weights={silo: weights[silo] for silo in others},
             recommended=_WAYS[int(np.clip(np.nan_to_num(reached[0]), 0, len(_WAYS) - 1))],
-            auc=Estimate(*reached[1:3]),
+            auc=Auc(*reached[1:3]),
             over_alone=Estimate(*reached[3:]),
         )
         return replace(state, looked=looked)

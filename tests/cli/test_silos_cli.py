@@ -83,6 +83,73 @@ def test_what_is_wrong_is_said_in_one_line(patients, capsys, flags, said):
     assert said in capsys.readouterr().err
 
 
+BOOK = """format = "fedrank-codebook"
+version = 1
+study = "s"
+silos = ["a", "b", "c"]
+[[plan.questions]]
+name = "ill"
+formula = "ill ~ age + ward"
+[columns]
+age = { range = [0, 120] }
+ward = { levels = ["v", "x", "y", "z"] }
+ill = { levels = ["no", "yes"] }
+"""
+
+
+@pytest.fixture
+def rare_ward(patients):
+    """Three rows of hospital a are of ward v, fewer than a codebook's smallest cell, and none of other hospitals."""
+    lines = patients.read_text().splitlines()
+    for k in (1, 4, 7):
+        cells = lines[k].split(",")
+        lines[k] = ",".join([*cells[:4], "v", *cells[5:]])
+    patients.write_text("\n".join(lines))
+    return patients
+
+
+def test_a_rehearsal_names_the_silos_that_would_refuse_and_says_that_it_was_one(rare_ward, capsys, tmp_path):
+    out = tmp_path / "out"
+    words = ("silos", "analyse", str(rare_ward), *STUDY, "--formula", "ill ~ age + ward", "--out", str(out), "--json")
+    assert call(list(words)) == 0
+    (made,) = json.loads(capsys.readouterr().out)["questions"]
+    assert sum(made["rows"].values()) == 240 and len(made["notes"]) == 1
+    assert "a (smallest cell" in made["notes"][0] and "160 rows of 2 silos" in made["notes"][0]
+    page, about = (out / "report.html").read_text(), json.loads((out / "results.json").read_text())
+    assert "ward=x (against v)" in page and "ill: odds ratio" in page
+    assert about["simulated"] and "Rows stayed" not in about["methods"] and "simulated" in about["methods"]
+
+
+def test_a_round_says_which_silos_refused(rare_ward, capsys, tmp_path):
+    book, study, place = tmp_path / "book.toml", tmp_path / "study", tmp_path / "study" / "rounds" / "001"
+    book.write_text(BOOK)
+    rare_ward.write_text(rare_ward.read_text().replace("hospital", "site", 1))
+    assert call(["silos", "combine", str(study), "--codebook", str(book)]) == 0
+    for silo in "abc":
+        words = ("--data", str(rare_ward), "--silo", silo, "--agreed", str(book), "--folder", str(tmp_path / silo))
+        assert call(["silos", "answer", str(place / "round.json"), *words, "--yes"]) == 0
+    capsys.readouterr()
+    assert call(["silos", "combine", str(study), *(str(place / f"round-1.{silo}.json") for silo in "abc")]) == 0
+    assert "without a (smallest cell" in " ".join(capsys.readouterr().out.split())
+    assert call(["silos", "combine", str(study), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["waiting"] == ["b", "c"] and list(told["left"]["ill"]) == ["a"]
+
+
+def test_a_codebook_is_rehearsed_on_a_file_whose_column_of_silos_has_another_name(rare_ward, capsys, tmp_path):
+    book = tmp_path / "book.toml"
+    book.write_text(BOOK)
+    words = ("silos", "analyse", str(rare_ward), "--codebook", str(book))
+    assert call([*words, "--site", "hospital", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["questions"][0]["rows"] == {"b": 80, "c": 80}
+    assert call(list(words)) == 1 and "--site" in capsys.readouterr().err
+
+
+def test_a_column_of_silos_that_was_named_and_is_not_there_is_refused(patients, capsys):
+    assert call(["data", "check", str(patients), "--silo", "ward_of", "--label", "ill"]) == 1
+    assert "'ward_of'" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_comparing_prints_the_answer_and_writes_it(patients, capsys, tmp_path):
     flags = (*FLAGS, "days", "--label", "ill", "--target", "a")

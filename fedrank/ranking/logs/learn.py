@@ -101,6 +101,7 @@ class LearntFromLog:
         learnt: Sessions learnt from.
         held_out: Sessions judged by.
         left_out: What of the log was left out.
+        others: Sentences on the columns that are no features.
         warnings: Sentences about what the log does not tell.
     """
 
@@ -112,6 +113,7 @@ class LearntFromLog:
     learnt: int
     held_out: int
     left_out: dict[str, int]
+    others: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def row(self, name: str) -> Row:
@@ -132,6 +134,8 @@ class LearntFromLog:
             "measure": self.measure,
             "chosen": self.chosen,
             "sessions": {"learnt": self.learnt, "held_out": self.held_out},
+            "features": list(self.model.feature_names),
+            "no_features": list(self.others),
             "left_out": dict(self.left_out),
             "position_bias": {
                 "theta": self.bias.theta[1:].tolist(),
@@ -195,6 +199,7 @@ def learn_from_log(
         raise DataError(
             f"{name} has no features of documents, so that no ranker can be learnt from it: log them with each result, "
             "or give a table with --features. Click models need none: fedrank data clicks fit."
+            + "".join(f" No feature is {one}." for one in read.odd_features(are=False))
         )
     bias = _bias(read, position_bias)
     used = read.up_to(bias.usable)
@@ -247,14 +252,16 @@ def learn_from_log(
     }
     model = RankingModel(kinds[ranker], weights[chosen], how, read.names, about, constants)
     few = [row.name for row in rows if row.verdict == "cannot be said"]
-    warnings = list(bias.warnings)
+    warnings = [
+        f"Feature {one}. Leave it out of --format.features." for one in read.odd_features(are=True)
+    ] + bias.warnings
     if few:
         warnings.append(
             f"The log cannot say what {', '.join(few)} would have been worth: fewer than {FEW:g} effective clicks. "
             "Take more sessions, or a larger share of the queries as held out."
         )
     counts = learnt, test.n_sessions, read.left_out
-    return LearntFromLog(model, bias, rows, measure, chosen, *counts, warnings)
+    return LearntFromLog(model, bias, rows, measure, chosen, *counts, read.odd_features(are=False), warnings)
 
 
 def _bias(log: ClickLog, how: str) -> PositionBias:
@@ -504,6 +511,7 @@ def write_page(found: LearntFromLog, file: str | os.PathLike[str], log: str) -> 
     looked = ", ".join(f"{k}: {found.bias.theta[k]:.2f}" for k in usable)
     words = [
         f"Position bias (how often a result at a position is looked at, the first being 1): {looked}.",
+        *column_words(found),
         *(f"Left out: {count:,} {why}." for why, count in found.left_out.items()),
         *found.warnings,
         "Results that the logged ranking never showed cannot be judged: test old against new before a rollout.",
@@ -513,6 +521,11 @@ def write_page(found: LearntFromLog, file: str | os.PathLike[str], log: str) -> 
     return write_findings_page(
         file, log_opening(found), about, caveats, chart, rankings(found), words, "fedrank learn-from-log"
     )
+
+
+def column_words(found: LearntFromLog) -> list[str]:
+    """Sentences on the columns that are features, and on those that are none."""
+    return [f"Features: {', '.join(found.model.feature_names)}.", *(f"No feature: {one}." for one in found.others)]
 
 
 def _best_other(found: LearntFromLog) -> Row | None:

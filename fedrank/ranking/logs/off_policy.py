@@ -55,8 +55,9 @@ from fedrank.ranking.logs.read import ClickLog
 GROUPS = 32
 #: Share of a log's results at positions whose bias is not known, beyond which nothing is learnt from it.
 _MOST_LOST = 0.5
-#: Standard error of log θ beyond which a position's bias counts as not told.
-WIDE = 0.5
+#: Standard error of log θ beyond which a position's bias counts as hardly told; and as not told at all, as weights of
+#: such a θ are of any size.
+WIDE, _UNTOLD = 0.5, 1.0
 _STEPS, _ENOUGH, _LOWEST = 60, 1e-9, 1e-5
 
 
@@ -93,8 +94,8 @@ class PositionBias:
             )
         if len(lost):
             said.append(
-                f"Position bias cannot be told from relevance at positions {_ranges(lost)}: no clicked result moved "
-                "between them and the first position. Results there are left out."
+                f"Position bias cannot be told from relevance at positions {_ranges(lost)}: too few clicked results "
+                "moved between them and the first position. Results there are left out."
             )
         if len(wide):
             said.append(
@@ -135,17 +136,7 @@ def estimate_bias(log: ClickLog) -> PositionBias:
     """
     shown, clicks = count_cells(log)
     usable = _find_connected(shown, clicks)
-    total = shown.sum(axis=0)
-    lost = 1 - total[usable].sum() / total.sum()
-    places = np.flatnonzero(usable)
-    if len(places) < 2 or lost > _MOST_LOST:
-        first = int(np.flatnonzero(total)[0])
-        raise DataError(
-            f"position bias cannot be told from relevance: {lost:.0%} of the results stand at positions that no "
-            f"clicked result shares with position {first}. A log tells it where the same results stood at different "
-            "positions: rankers that changed, or a share of lists with two neighbours swapped at random. Or give what "
-            "is known (a column of propensities), or take clicks as they are (--position-bias none)."
-        )
+    _refuse_lost(log, shown, usable)
     theta = _fit(shown, clicks, usable, np.where(usable, 1.0, 0.0))
     groups, replicates = group_of(log), np.empty((GROUPS, len(theta)))
     for group in range(GROUPS):
@@ -156,9 +147,32 @@ def estimate_bias(log: ClickLog) -> PositionBias:
     with np.errstate(divide="ignore"):
         logs = np.where(usable, np.log(np.where(usable, replicates, 1.0)), 0.0)
     error = np.where(usable, jackknife_error(logs), np.inf)
+    usable &= (error <= _UNTOLD) & (theta > 1.01 * _LOWEST) & (theta < 0.99 / _LOWEST)
+    _refuse_lost(log, shown, usable)
+    theta, replicates, error = (
+        np.where(usable, theta, 0.0),
+        np.where(usable, replicates, 0.0),
+        np.where(usable, error, np.inf),
+    )
     several = (shown > 0).sum(axis=1) > 1
     moved = float(clicks[several].sum() / max(clicks.sum(), 1))
     return PositionBias(theta, error, replicates, usable, moved)
+
+
+def _refuse_lost(log: ClickLog, shown: np.ndarray, usable: np.ndarray) -> None:
+    """Refuse a log of which too few results are at usable positions, and name the features that may be why."""
+    total = shown.sum(axis=0)
+    lost = 1 - total[usable].sum() / total.sum()
+    if usable.sum() < 2 or lost > _MOST_LOST:
+        first = int(np.flatnonzero(total)[0])
+        raise DataError(
+            f"position bias cannot be told from relevance: {lost:.0%} of the results stand at positions that too few "
+            f"clicked results share with position {first}. "
+            + "".join(f"One cause may be the feature {one}; leave it out. " for one in log.odd_features(are=True))
+            + "A log tells it where the same results, with the same features, stood at different "
+            "positions: rankers that changed, or a share of lists with two neighbours swapped at random. Or give what "
+            "is known (a column of propensities), or take clicks as they are (--position-bias none)."
+        )
 
 
 def jackknife_error(replicates: Float64[np.ndarray, "groups *rest"]) -> Float64[np.ndarray, "*rest"]:

@@ -10,6 +10,7 @@ are read in batches; of all rows of one query, document and features the feature
 
 Rules, each of which is counted in :attr:`ClickLog.left_out` where it applies:
 
+* Queries that differ in capitals or spaces alone are one.
 * A log without sessions has one wherever the query changes or positions do not ascend.
 * A log without positions has them by the order of a session's rows; a row without one in a log that has them is left
   out, and so is a position beyond :attr:`LogFormat.deepest`.
@@ -34,7 +35,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int, UInt8, UInt32, UInt64
 
 from fedrank.core.compiled import njit
-from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError
+from fedrank.core.errors import ConfigError, DataError, FedrankError, FormatError, MissingDataError
 from fedrank.core.lazy import OptionalModule
 from fedrank.ranking.clicks.fit import Sessions
 from fedrank.ranking.logs.columns import DEEPEST, LogFormat
@@ -49,6 +50,11 @@ _ALL_CLICKED = 5
 _OTHERS = ("timestamp", "time", "date", "rank")
 _YES = ("1", "true", "yes", "t", "y", "1.0", "ja", "j", "oui", "si", "sí")
 _NO = ("0", "false", "no", "f", "n", "0.0", "", "nein", "non")
+_MISSING = "values of {} that are missing or not finite, taken as 0"
+#: Rows by which columns are judged as features, and fewest of a kind that say anything.
+_LOOKED_AT, _FEWEST = 100_000, 20
+#: Share that is nearly all; one that is more than a few; share of showings in which a feature of a result may change.
+_NEARLY, _SOME, _MOST_CHANGED = 0.95, 0.05, 0.5
 #: Lines of a CSV file of which separator and decimal sign are seen.
 _SEEN = 1000
 
@@ -68,6 +74,7 @@ class ClickLog:
         names: Names of the features.
         propensity: float64 [positions + 1], mean of the logged propensities by position; None: the log has none.
         left_out: What was left out and why -> how many, of rows unless it says sessions.
+        odd_columns: Column -> why it is no feature; of a feature, what may be wrong with it.
     """
 
     offsets: Int[np.ndarray, " sessions_1"]
@@ -80,6 +87,7 @@ class ClickLog:
     names: tuple[str, ...] = ()
     propensity: Float64[np.ndarray, " positions"] | None = None
     left_out: dict[str, int] = field(default_factory=dict)
+    odd_columns: dict[str, str] = field(default_factory=dict)
 
     @property
     def n_sessions(self) -> int:
@@ -90,6 +98,14 @@ class ClickLog:
     def depth(self) -> int:
         """Deepest position that a result stands at, counted from 1."""
         return int(self.position.max(initial=0))
+
+    def odd_features(self, are: bool) -> list[str]:
+        """Odd columns that are features, or those that are none, and the reason: one text for each reason."""
+        found: dict[str, list[str]] = {}
+        for name, why in self.odd_columns.items():
+            if (name in self.names) == are:
+                found.setdefault(why, []).append(name)
+        return [f"{', '.join(names)}: {why}" for why, names in found.items()]
 
     def facts(self) -> dict[str, int | float]:
         """Numbers that say what is in the log."""
@@ -121,7 +137,8 @@ class ClickLog:
         left = counts > 0
         offsets = np.concatenate([[0], np.cumsum(counts[left])])
         kept = (self.pair[rows], self.position[rows], self.clicked[rows], self.draw[left])
-        return ClickLog(offsets, *kept, self.query, self.features, self.names, self.propensity, self.left_out)
+        about = self.names, self.propensity, self.left_out, self.odd_columns
+        return ClickLog(offsets, *kept, self.query, self.features, *about)
 
     def sessions(self) -> Sessions:
         """The sessions for click models, which see a session's results in the order of their positions."""
@@ -180,23 +197,29 @@ def _scan(source: Any, form: LogFormat) -> Any:
     path = Path(source).expanduser()
     if not path.exists():
         raise MissingDataError("there is no such file or folder.", path)
-    if path.is_dir():
-        return _scan_ubi(path, form)
+    try:
+        frame = _scan_ubi(path, form) if path.is_dir() else _scan_file(path)
+        frame.collect_schema()  # what a cut file's end has is looked for here
+    except FedrankError:
+        raise
+    except (pl.exceptions.PolarsError, lzma.LZMAError, OSError, EOFError) as cause:
+        raise FormatError(f"cannot be read: {str(cause).splitlines()[0]}.", path) from cause
+    return frame
+
+
+def _scan_file(path: Path) -> Any:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     kind = next((one for one in reversed(suffixes) if one not in (".gz", ".xz", ".zst")), "")
-    try:
-        if kind in (".parquet", ".pq"):
-            return pl.scan_parquet(path)
-        if kind in (".jsonl", ".ndjson", ".json"):
-            return pl.scan_ndjson(path, infer_schema_length=1000)
-        if kind in (".csv", ".tsv", ".txt"):
-            options = {"infer_schema_length": 10_000, **_dialect(path, "," if kind == ".csv" else "\t")}
-            if suffixes[-1] == ".xz":
-                with lzma.open(path) as unpacked:
-                    return _lists(pl.read_csv(unpacked.read(), **options).lazy(), path)
-            return _lists(pl.scan_csv(path, **options), path)
-    except (pl.exceptions.PolarsError, lzma.LZMAError, gzip.BadGzipFile, EOFError) as cause:
-        raise FormatError(f"cannot be read: {str(cause).splitlines()[0]}.", path) from cause
+    if kind in (".parquet", ".pq"):
+        return pl.scan_parquet(path)
+    if kind in (".jsonl", ".ndjson", ".json"):
+        return pl.scan_ndjson(path, infer_schema_length=1000)
+    if kind in (".csv", ".tsv", ".txt"):
+        options = {"infer_schema_length": 10_000, **_dialect(path, "," if kind == ".csv" else "\t")}
+        if suffixes[-1] == ".xz":
+            with lzma.open(path) as unpacked:
+                return _lists(pl.read_csv(unpacked.read(), **options).lazy(), path)
+        return _lists(pl.scan_csv(path, **options), path)
     raise FormatError("a click log is .csv, .tsv, .parquet, .jsonl, or a folder of UBI's queries and events.", path)
 
 
@@ -205,8 +228,13 @@ def _dialect(path: Path, usual: str) -> dict[str, Any]:
     opened = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix.lower(), open)
     if path.suffix.lower() == ".zst":
         return {"separator": usual}
-    with opened(path, "rt", encoding="utf-8", errors="replace") as file:
-        lines = [line.rstrip("\r\n") for line in itertools.islice(file, _SEEN)]
+    try:
+        with opened(path, "rt", encoding="utf-8") as file:
+            lines = [line.rstrip("\r\n") for line in itertools.islice(file, _SEEN)]
+    except UnicodeDecodeError as cause:
+        raise FormatError(
+            f"byte 0x{cause.object[cause.start]:02x} is not UTF-8; save the file as UTF-8.", path
+        ) from cause
     separator = max((usual, ";", "\t"), key=lines[0].count) if lines else usual
     cells = {cell.strip('" ') for line in lines[1:] for cell in line.split(separator)} if separator != "," else set()
     commas = {cell for cell in cells if re.fullmatch(r"-?\d+,\d+", cell)}
@@ -331,6 +359,10 @@ class _Builder:
             raise ConfigError(f"{called} has pages; say with --format.page-size how many results a page has.")
         self.propensity = np.zeros((2, DEEPEST + 1))
         self.names = () if beside is not None else _feature_names(self.schema, form, called)
+        self.odd_columns: dict[str, str] = {}
+        if form.features is None and beside is None:
+            others = [name for name in self.schema.names() if name not in {*self._columns()}]
+            self.odd_columns = {name: _why_none(self.schema[name]) for name in others}
 
     def log(self) -> ClickLog:
         pairs, queries = _Numbers(), _Numbers()
@@ -346,6 +378,8 @@ class _Builder:
             first_row += len(batch)
             if not len(rows["click"]):
                 continue
+            if not len(pairs):
+                rows["features"] = rows["features"][:, self._choose(rows)]
             values = rows["features"]
             pair_keys = _mix(rows["query"], rows["document"])
             if values.shape[1]:
@@ -370,7 +404,37 @@ class _Builder:
             self._refuse_positions(pair, position, table, names)
         sums, rows = self.propensity
         known = np.where(rows > 0, sums / np.maximum(rows, 1), 0.0) if rows.any() else None
-        return ClickLog(offsets, pair, position, clicked, draw, query, table, names, known, self.left_out)
+        about = names, known, self.left_out, self.odd_columns
+        return ClickLog(offsets, pair, position, clicked, draw, query, table, *about)
+
+    def _choose(self, rows: dict[str, np.ndarray]) -> Bool[np.ndarray, " features"]:
+        """Mask of the columns that are features, by the log's first rows; odd ones are remembered with the reason.
+
+        Columns that were named as features stay.
+        """
+        pair = _mix(rows["query"], rows["document"])
+        search = rows["session"] if self.has_session else np.cumsum(self._starts(rows, (0, 0))[0])
+        query, pair, search, click = (one[:_LOOKED_AT] for one in (rows["query"], pair, search, rows["click"]))
+        _, first, number = np.unique(search, return_index=True, return_inverse=True)
+        of_search, of_pair, next_search = _following(search), _following(pair), _following(query[first])
+        owner = np.unique(number[of_search[0]], return_inverse=True)[1]
+        kept = np.ones(len(self.names), bool)
+        for k, column in enumerate(rows["features"][:_LOOKED_AT].T):
+            if _tells_clicks(column, click):
+                why, kept[k] = "it tells by itself what was clicked, as what is written after a click does", False
+            elif _share_changed(next_search, column[first]) > _SOME + 3 * _share_changed(of_search, column, owner):
+                why, kept[k] = "one value for all results of a search, and another for the next one", False
+            elif _share_changed(of_pair, column) > _MOST_CHANGED:
+                why = "it changes from one showing of a result to the next; each counts as another result then"
+            else:
+                continue
+            self.odd_columns[self.names[k]] = why
+        if self.form.features is not None:
+            kept[:] = True
+        for name in itertools.compress(self.names, ~kept):
+            self.left_out.pop(_MISSING.format(name), None)
+        self.names = tuple(itertools.compress(self.names, kept))
+        return kept
 
     def _refuse_positions(self, pair: np.ndarray, position: np.ndarray, table: np.ndarray, names: Any) -> None:
         """A feature that is the position tells a ranker to repeat the logged ranking."""
@@ -389,7 +453,7 @@ class _Builder:
     def _batches(self, columns: list[str]) -> Iterator[Any]:
         try:
             yield from self.frame.select(columns).collect_batches(chunk_size=_BATCH, maintain_order=True)
-        except pl.exceptions.PolarsError as cause:
+        except (pl.exceptions.PolarsError, OSError) as cause:
             raise FormatError(f"{self.called} cannot be read: {str(cause).splitlines()[0]}.") from cause
 
     def _clean(self, batch: Any, first_row: int) -> dict[str, np.ndarray]:
@@ -420,7 +484,7 @@ class _Builder:
             self.propensity += [np.bincount(places, known, DEEPEST + 1), np.bincount(places, None, DEEPEST + 1)]
         zeros = np.zeros(len(batch), np.uint64)
         return {
-            "query": _hash(batch[form.query]),
+            "query": _hash(_fold_case(batch[form.query])),
             "document": _hash(batch[form.document]),
             "position": places,
             "click": self._clicks(batch, first_row),
@@ -458,14 +522,27 @@ class _Builder:
     def _features(self, batch: Any) -> np.ndarray:
         if not self.names:
             return np.zeros((len(batch), 0), np.float32)
-        values = batch.select(pl.col(name).cast(pl.Float32) for name in self.names).to_numpy()
-        return self._fill(np.ascontiguousarray(values, np.float32))
+        return self._numbers(batch, self.names)
 
-    def _fill(self, values: np.ndarray) -> np.ndarray:
+    def _numbers(self, batch: Any, names: tuple[str, ...]) -> np.ndarray:
+        """Columns as numbers, 0 where one is missing."""
+        kinds = {name: batch.schema[name] for name in names if not _is_number(batch.schema[name])}
+        for name, kind in kinds.items():
+            if kind not in (pl.String, pl.Categorical, pl.Enum):
+                raise FormatError(f"{self.called}: {name}, named as a feature, must be a number, got a {kind}.")
+        texts = [pl.col(name).cast(pl.String) for name in kinds]
+        found = batch.select(names).with_columns(texts).cast(pl.Float32, strict=False)
+        for name in names:
+            if found[name].null_count() > batch[name].null_count():
+                text = batch[name].filter(found[name].is_null() & batch[name].is_not_null())[0]
+                raise FormatError(f"{self.called}: {name}, named as a feature, must be a number, got {text!r}.")
+        values = np.ascontiguousarray(found.to_numpy(), np.float32)
         odd = ~np.isfinite(values)
         if odd.any():
-            why = "values of features that are missing or not finite, taken as 0"
-            self.left_out[why] = self.left_out.get(why, 0) + int(odd.sum())
+            for name, count in zip(names, odd.sum(axis=0).tolist(), strict=True):
+                if count:
+                    why = _MISSING.format(name)
+                    self.left_out[why] = self.left_out.get(why, 0) + count
             values = np.where(odd, np.float32(0), values)
         return values
 
@@ -527,15 +604,15 @@ class _Builder:
         order = np.argsort(keys)
         out, seen = np.zeros((len(keys), len(names)), np.float32), np.zeros(len(keys), bool)
         for batch in self.beside.collect_batches(chunk_size=_BATCH):
-            owners = _mix(_hash(batch[self.form.query]), _hash(batch[self.form.document]))
+            owners = _mix(_hash(_fold_case(batch[self.form.query])), _hash(batch[self.form.document]))
             place = np.minimum(np.searchsorted(keys, owners, sorter=order), len(keys) - 1)
             rows = order[place]
             hit = keys[rows] == owners
-            values = batch.select(pl.col(name).cast(pl.Float32) for name in names).to_numpy()
+            values = self._numbers(batch, names)
             out[rows[hit]], seen[rows[hit]] = values[hit], True
         if not seen.all():
             self.left_out["pairs without features, taken as 0"] = int((~seen).sum())
-        return self._fill(out), names
+        return out, names
 
 
 def _feature_names(schema: Any, form: LogFormat, called: str) -> tuple[str, ...]:
@@ -545,9 +622,49 @@ def _feature_names(schema: Any, form: LogFormat, called: str) -> tuple[str, ...]
         return form.features
     other = {form.session, form.query, form.document, form.position, form.click, form.user, form.page}
     other |= {form.propensity, *_OTHERS}
-    return tuple(
-        name for name, kind in schema.items() if name not in other and (kind.is_numeric() or kind == pl.Boolean)
-    )
+    return tuple(name for name, kind in schema.items() if name not in other and _is_number(kind))
+
+
+def _is_number(kind: Any) -> bool:
+    return kind.is_numeric() or kind == pl.Boolean
+
+
+def _why_none(kind: Any) -> str:
+    """The reason that a column is no feature, by its type."""
+    if _is_number(kind):
+        return "by its name a time or a rank"
+    return "a time" if kind.is_temporal() else "text; features are numbers, such as 19.90, or 1 for yes and 0 for no"
+
+
+def _following(key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that follow another one of the same key, and those that they follow."""
+    order = np.argsort(key, kind="stable")
+    same = key[order][1:] == key[order][:-1]
+    return order[1:][same], order[:-1][same]
+
+
+def _share_changed(
+    following: tuple[np.ndarray, np.ndarray], values: np.ndarray, owner: np.ndarray | None = None
+) -> float:
+    """Share of rows, or of their owners, with another value than that of the row before; NaN of few rows."""
+    row, before = following
+    if len(row) < _FEWEST:
+        return np.nan
+    changed = values[row] != values[before]
+    return float((changed if owner is None else np.bincount(owner, changed) > 0).mean())
+
+
+def _tells_clicks(values: np.ndarray, clicked: np.ndarray) -> bool:
+    """True if nearly all rows with another value than the commonest were clicked, or if values order by clicks."""
+    different, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    other = place != counts.argmax()
+    clicks = np.bincount(place, clicked, len(different))
+    if min(other.sum(), clicked.sum(), (~clicked).sum()) < _FEWEST:
+        return False
+    # Pairs of a click and none in which the click has the higher value, half of those with one value: the AUC.
+    none = counts - clicks
+    auc = clicks @ (np.cumsum(none) - none / 2) / (clicks.sum() * none.sum())
+    return bool(abs(auc - 0.5) > _NEARLY - 0.5 or (clicked[other].mean() > _NEARLY > 2 * clicked[~other].mean()))
 
 
 class _Growing:
@@ -569,6 +686,11 @@ class _Growing:
     def whole(self) -> np.ndarray:
         """All values that were added, in their order: one-dimensional, a view of what is kept."""
         return self._values[: self._length]
+
+
+def _fold_case(queries: Any) -> Any:
+    """Queries in small letters with single spaces: no query is another one for its capitals."""
+    return queries.cast(pl.String).str.to_lowercase().str.replace_all(r"\s+", " ").str.strip_chars()
 
 
 def _hash(column: Any) -> UInt64[np.ndarray, " rows"]:
@@ -602,6 +724,9 @@ def _mix_features(keys, features):
 
 class _Numbers:
     """Numbers hashes from 0 in the order in which they come first."""
+
+    def __len__(self) -> int:
+        return self._count
 
     def __init__(self) -> None:
         self._keys, self._numbers, self._count = np.zeros(1 << 16, np.uint64), np.full(1 << 16, -1, np.int32), 0

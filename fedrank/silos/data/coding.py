@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -85,8 +86,8 @@ def numbers_of(
     """
     if is_date(values):
         raise DataError(
-            f"column {name!r} holds dates, such as {next(v for v in values if is_date([v]))!r}; drop it (drop: "
-            f"{name}), or write a number in its place, such as days since the first visit.",
+            f"column {name!r} holds dates, such as {next(v for v in values if is_date([v]))!r}; leave it out "
+            f"({write_flag('drop', name)}), or write a number in its place, such as days since the first visit.",
             path,
         )
     if (found := _read(name, values, path)) is None:
@@ -119,7 +120,8 @@ def _read(name: str, values: Sequence[Any], path: Path | None) -> tuple[list[flo
         if twofold:
             raise DataError(
                 f"column {name!r} has {known[twofold[0]]!r}, in which the comma may be a decimal one or stand between "
-                f"thousands. Write its numbers with a decimal point, or say that they are names (categorical: {name}).",
+                "thousands. Write its numbers with a decimal point, or say that they are names "
+                f"({write_flag('categorical', name)}).",
                 path,
             )
         if ways:
@@ -128,13 +130,17 @@ def _read(name: str, values: Sequence[Any], path: Path | None) -> tuple[list[flo
             note = f"Column {name!r} has {' and '.join(said)} and was read as numbers."
             return [None if text is None else ways[0](text) for text in texts], note
     odd = [value for value in known if as_number(value) is None]
+    if not shares:  # by the way of writing that fits most of the others
+        ways = [[v for v in known if way(_plain(str(v))) is None] for way in (_with_point, _with_comma)]
+        odd = min(ways, key=len)
     if len(odd) == len(known) and not any(_NEARLY.fullmatch(text) for text in plain):
         return None
     row = values.index(odd[0]) + 1
     raise DataError(
         f"column {name!r} has numbers and text: {len(odd)} of {len(known)} values are no plain numbers, the first in "
         f"row {row}: {quote_names(dict.fromkeys(map(str, odd)))}. Write numbers in their place; where they mean a "
-        f"missing value, say so (missing: {odd[0]}); where the column holds names, say that (categorical: {name}).",
+        f"missing value, say so ({write_flag('missing', odd[0])}); where the column holds names, say that "
+        f"({write_flag('categorical', name)}).",
         path,
     )
 
@@ -191,6 +197,26 @@ def refuse_spellings(what: str, names: Iterable[str | None], mend: str, path: Pa
         if key in seen:
             raise DataError(f"{what} {seen[key]!r} and {name!r}, which differ in spelling alone. {mend}", path)
         seen[key] = name
+
+
+def refuse_levels(name: str, levels: Iterable[str | None], path: Path | None = None) -> None:
+    """Refuse levels of a column that differ in spelling alone.
+
+    Raises:
+        DataError: Names two of them.
+    """
+    flag = write_flag("categorical", name)
+    mend = f"Write them in one way; where they are two, say that the column holds names ({flag})."
+    refuse_spellings(f"column {name!r} has the values", levels, mend, path)
+
+
+def write_flag(flag: str, value: Any) -> str:
+    """A flag of the command line with its value, quoted where a shell needs it.
+
+    >>> write_flag("missing", "<5")
+    "--missing '<5'"
+    """
+    return f"--{flag} {shlex.quote(str(value))}"
 
 
 def quote_names(names: Iterable[str]) -> str:

@@ -27,7 +27,16 @@ from fedrank.core.errors import DataError, FormatError, MissingDataError, Missin
 from fedrank.core.frame import Frame, to_list
 from fedrank.data.frames import is_missing
 from fedrank.data.lines import read_lines, read_pieces
-from fedrank.silos.data.coding import Coding, as_codes, as_number, numbers_of, refuse_spellings, without
+from fedrank.silos.data.coding import (
+    Coding,
+    as_codes,
+    as_number,
+    numbers_of,
+    refuse_levels,
+    refuse_spellings,
+    without,
+    write_flag,
+)
 from fedrank.silos.data.looks import copies, looks_wrong
 from fedrank.silos.data.tables import Silo, SiloTable
 
@@ -206,7 +215,7 @@ def table_of(
     """
     columns = dict(columns)
     notes = []
-    alone = fewest < 2 and silo not in columns
+    alone = fewest < 2 and silo not in columns and silo == "silo"  # a column that was named must be there
     for one in (*([] if alone else [silo]), label, *drop, *categorical, *filter(None, [person])):
         if one not in columns:
             raise UnknownNameError(f"column of {'the data frame' if path is None else path.name}", one, columns)
@@ -493,13 +502,13 @@ def _codes(name: str, values: Sequence[Any], categorical: bool, path: Path | Non
     levels = set(codes) - {None}
     if len(levels) > MOST_LEVELS:
         raise DataError(
-            f"column {name!r} is text with {len(levels)} levels, more than {MOST_LEVELS}. Drop it (drop={name!r}) or "
-            f"group its levels; if it names persons with several rows each, say so (person={name!r}).",
+            f"column {name!r} is text with {len(levels)} levels, more than {MOST_LEVELS}. Leave it out "
+            f"({write_flag('drop', name)}) or group its levels; if it names persons with several rows each, say so "
+            f"({write_flag('person', name)}).",
             path,
         )
     if not categorical:
-        mend = f"Write them in one way; where they are two, say that the column holds names (categorical: {name})."
-        refuse_spellings(f"column {name!r} has the values", levels, mend, path)
+        refuse_levels(name, levels, path)
     return codes
 
 

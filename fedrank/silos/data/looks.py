@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from fedrank.silos.data.coding import write_flag
+
 #: Share of rows that stand more than once up to which nothing is said: a patient may come twice.
 _SHARE = 0.05
 #: How many times as many pairs of equal rows there must be as by chance.
@@ -147,7 +149,11 @@ def _pairs(counts: Int[np.ndarray, " values"]) -> float:
 #: Numbers that are often written for an unknown value.
 SENTINELS = (-1, -7, -8, -9, -77, -88, -99, -777, -888, -999, -9999, 77, 88, 99, 777, 888, 999, 9999, 99999)
 #: Texts that are often written for an unknown value, in small letters.
-UNKNOWNS = frozenset(("--", ".", "k.a.", "k. a.", "keine angabe", "missing", "n.a.", "n. a.", "not known", "unknown"))
+UNKNOWNS = frozenset((
+    "--", ".", "missing", "n.a.", "n. a.", "not known", "not available", "unknown",
+    "k.a.", "k. a.", "k/a", "keine angabe", "unbekannt", "inconnu", "n/c", "non connu", "sconosciuto",
+    "n/d", "n.d.", "n. d.", "nd", "s/d", "s.d.", "sin dato", "sin datos", "ns/nc", "no consta", "desconocido",
+))  # fmt: skip
 #: Fewest rows for an identifier or a copy of the label to be told from chance.
 _FEWEST = 20
 #: A value flattens a column if its distance from the median is more than this times the spread of the middle nine
@@ -172,19 +178,23 @@ def looks_wrong(
         values, labels = column[known], y[known]
         level = name.partition("=")[2]
         if level.lower() in UNKNOWNS:
-            out.append(f"{name!r} reads as a missing value; if it is one, say so (missing: {level}).")
+            out.append(f"{name!r} reads as a missing value; if it is one, say so ({write_flag('missing', level)}).")
         if len(values) < _FEWEST:
             continue
         if _tells(values, labels):
             out.append(
-                f"{name!r} tells the label by itself, as a copy of it would; if it is one, drop it (drop: {name})."
+                f"{name!r} tells the label by itself, as a copy of it would; if it is one, leave it out "
+                f"({write_flag('drop', name)})."
             )
         elif _identifies(values):
-            out.append(f"{name!r} has another whole number in every row, as an identifier has; drop it (drop: {name}).")
+            out.append(
+                f"{name!r} has another whole number in every row, as an identifier has; leave it out "
+                f"({write_flag('drop', name)})."
+            )
         elif same := _persons(column, np.delete(x, k, axis=1), [one for one in names if one != name]):
             out.append(
                 f"rows with one value of {name!r} agree in {', '.join(same[:3])}, as rows of one person do; if they "
-                f"are, say so (person: {name}), and they stay in one fold."
+                f"are, say so ({write_flag('person', name)}), and they stay in one fold."
             )
         else:
             far = _outlier(values)
@@ -193,12 +203,12 @@ def looks_wrong(
                 count = int((values == code).sum())
                 out.append(
                     f"{name!r} is {code:g} in {count} rows, far from its other values, as a code for a missing value "
-                    f"is; if it is one, say so (missing: {code:g})."
+                    f"is; if it is one, say so ({write_flag('missing', f'{code:g}')})."
                 )
             if far is not None:
                 out.append(
                     f"{name!r} has a value of {far:.3g}, so far from the others that it flattens the column; mend it, "
-                    f"or drop the column (drop: {name})."
+                    f"or drop the column ({write_flag('drop', name)})."
                 )
     return tuple(out)
 

@@ -16,6 +16,7 @@ from fedrank.report.figures import Level, levels_figure
 from fedrank.report.html import Html, bullets, document, h, section
 from fedrank.report.statistics import p_value
 from fedrank.report.tables import Column, Table
+from fedrank.silos.studies.codebook import Codebook
 from fedrank.silos.studies.comparison import Comparison
 from fedrank.silos.studies.coordinator import Coordinator
 from fedrank.silos.studies.results import Answered, Effect, as_jsons, headline, methods, results_of, rounds_of
@@ -41,7 +42,8 @@ def write_results(made: Coordinator, folder: Path) -> list[Path]:
                 name, number = f"{file_name(one.question.name)}-{number}", number + 1
             files.append(folder / f"{name}.csv")
             write_atomically(files[-1], one.frame(made.codebook.level).to_csv().encode())
-    about = {"study": made.codebook.study, "codebook_sha256": made.codebook.sha, "methods": methods(made)}
+    about = {"study": made.codebook.study, "codebook_sha256": made.codebook.sha, "simulated": made.simulated}
+    about["methods"] = methods(made)
     files.append(folder / "results.json")
     write_atomically(files[-1], (json.dumps({**about, "questions": as_jsons(made)}, indent=1) + "\n").encode())
     files.append(write_study(made, folder / "report.html"))
@@ -61,7 +63,7 @@ def write_study(made: Coordinator, path: Path) -> Path:
     """
     book, found = made.codebook, results_of(made)
     first = next((one for one in found if one.progress.result is not None and one.effects), found[0])
-    chart = _chart(first, book.level)
+    chart = _chart(first, book)
     rows = sum(count or 0 for count in first.progress.rows.values())
     tests = sum(one.n_tests for one in found)
     opening = Opening(
@@ -78,10 +80,12 @@ def write_study(made: Coordinator, path: Path) -> Path:
     )
     warnings = [f"{one.question.name}: {note}" for one in found for note in one.notes if "do not use" in note]
     warnings += [f"{one.question.name} has no result: {one.progress.failed}." for one in found if one.progress.failed]
+    warnings += made.notes
+    kind = "A study, simulated on one file," if made.simulated else "A study"
     page = document(
         f"{book.study} – fedrank",
         head(
-            opening, f"A study of {len(book.silos)} silos · codebook {book.sha[:12]}", (),
+            opening, f"{kind} of {len(book.silos)} silos · codebook {book.sha[:12]}", (),
             chart.figure("effects", opening.description) if chart is not None else None, _warning(warnings),
         ),
         *(_section(one, made) for one in found),
@@ -131,7 +135,10 @@ def result_table(one: Answered, made: Coordinator) -> Table:
             "i2": "–" if effect.i2 != effect.i2 else f"{effect.i2:.0%}", "prediction": _ends(effect, one.ratio),
         })  # fmt: skip
     title = f"{one.question.name}: {one.question.formula}"
-    return Table(title, tuple(columns), tuple(rows), (f"Intervals are those of the {one.ratio}.",) if one.ratio else ())
+    notes = [f"Intervals are those of the {one.ratio}."] if one.ratio else []
+    if any(effect.tested for effect in one.effects) and made.codebook.correction != "none":
+        notes.append("Intervals are not corrected for the number of tests; p-values in the column “corrected” are.")
+    return Table(title, tuple(columns), tuple(rows), tuple(notes))
 
 
 def _comparison(result: Comparison) -> Table:
@@ -181,14 +188,25 @@ def _section(one: Answered, made: Coordinator) -> Html:
     return section(f"q-{name}", f"{one.question.name}: {one.question.model}", *parts)
 
 
-def _chart(one: Answered, level: float) -> Any:
+def _chart(one: Answered, book: Codebook) -> Any:
     effects = [e for e in one.effects if e.tested and np.isfinite([e.estimate, e.low, e.high]).all()]
     if not effects:
         return None
-    levels = [Level(e.name, e.estimate, e.low, e.high, ours=e.corrected < 1 - level) for e in effects[:_SHOWN]]
-    what = f"logarithm of the {one.ratio}" if one.ratio else "coefficient"
+    level = book.level
+    levels = [
+        Level(_with_reference(e.name, book), e.estimate, e.low, e.high, ours=e.corrected < 1 - level)
+        for e in effects[:_SHOWN]
+    ]
     said = [f"Intervals of {level:.0%}; in colour: corrected p < {1 - level:.2g}"]
-    return levels_figure(levels, f"{one.question.name}: {what}", said, 3, signed=True)
+    title = f"{one.question.name}: {one.ratio or 'coefficient'}"
+    return levels_figure(levels, title, said, 3, signed=not one.ratio, ratio=bool(one.ratio))
+
+
+def _with_reference(name: str, book: Codebook) -> str:
+    """The name of a coefficient; of a level with the one that it is compared with."""
+    column, _, level = name.partition("=")
+    about = book.columns.get(column)
+    return name if about is None or level not in about.levels else f"{name} (against {about.levels[0]})"
 
 
 def _table_one(result: TableOne) -> Table:

@@ -38,6 +38,21 @@ class Estimate(NamedTuple):
         return self.value - half, self.value + half
 
 
+class Auc(Estimate):
+    """An AUC, whose interval is symmetric in its logit and so within [0, 1].
+
+    Pepe, The Statistical Evaluation of Medical Tests for Classification and Prediction (2003).
+    """
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """The confidence interval; of an AUC of 0 or 1, whose error DeLong's method takes for 0, that number."""
+        spread = self.value * (1 - self.value)
+        if not spread > 0:
+            return super().interval(level)
+        half, middle = float(special.ndtri(0.5 + level / 2)) * self.error / spread, special.logit(self.value)
+        return float(special.expit(middle - half)), float(special.expit(middle + half))
+
+
 class Placements(NamedTuple):
     """Place of each row among those of the other label in its fold.
 
@@ -103,7 +118,7 @@ def auc(
     y: Float[np.ndarray, " rows"],
     fold: Int[np.ndarray, " rows"] | None = None,
     person: Int[np.ndarray, " rows"] | None = None,
-) -> Estimate:
+) -> Auc:
     """AUC of one model; NaN where no fold has both labels.
 
     Args:
@@ -113,7 +128,7 @@ def auc(
         person: Number of each row's person, over whom the error is; None: each row is another's.
     """
     found = placements(scores, y, fold)
-    return Estimate(found.value, _error(found.share - found.centre, found, person))
+    return Auc(found.value, _error(found.share - found.centre, found, person))
 
 
 def difference(

@@ -228,10 +228,10 @@ def _fit(
 FEWEST = 4
 
 
-def compare_aucs(gain: Estimate, other: str) -> Comparison:
-    """A difference of AUCs, with its interval over rows, as a comparison with ``other``."""
-    ends = gain.interval() if np.isfinite(gain.error) else (None, None)
-    return Comparison(Interval(gain.value, *ends), other, ways=("AUC above", "AUC below"), than="", unit="rows")
+def compare_aucs(gain: Estimate, other: str, base: float = 0.0) -> Comparison:
+    """A difference of AUCs, or an AUC and a ``base``, with its interval over rows, as a comparison with ``other``."""
+    ends = [end - base for end in gain.interval()] if np.isfinite(gain.error) else (None, None)
+    return Comparison(Interval(gain.value - base, *ends), other, ways=("AUC above", "AUC below"), than="", unit="rows")
 
 
 #: Name of the row of what is recommended: the way is chosen anew in each fold.
@@ -242,6 +242,8 @@ _NESTED = Way(
 )
 #: Weight from which a silo is named as one that the model is shrunk to; slope of calibration below which is a warning.
 _PARTNER, _SLOPE = 0.5, 0.8
+#: Rows of the rarer label below which a warning says so.
+_FEW = 10
 #: Probability with which the best simple baseline is above what is recommended by luck alone.
 _CHANCE = 0.05
 
@@ -380,7 +382,7 @@ class Answer:
         tried = sum(row.about.kind == "baseline" for row in self.rows)
         if self.gain.value < 0 and self.gain.p * tried < _CHANCE:
             said += say(" That is more than the luck of the best of ", Named(f"{tried}"), " explains: use that one.")
-        guessed = compare_aucs(Estimate(self.auc.value - 0.5, self.auc.error), "guessing")
+        guessed = compare_aucs(self.auc, "guessing", 0.5)
         if guessed.verdict is not Reading.BETTER:
             said += say(" Its AUC is ", guessed, ": do not use any of them yet.")
         return said
@@ -390,6 +392,11 @@ class Answer:
         names, slope = self.names, self.calibration.slope
         out = [f"{names[alarm.silo]}: {alarm.text}." for alarm in self.probes.alarms]
         out += [f"{names[v.silo]} {v.text}." for v in self.verdicts if v.word == "harms"]
+        if self.own.rarer < _FEW:
+            out.append(
+                f"Only {self.own.rarer} of its {self.own.rows} rows have the rarer label: of so few an interval of 95% "
+                "holds less often than it says."
+            )
         low, high = slope.interval()
         if slope.value < _SLOPE and (high < 1 or not np.isfinite(slope.error)):
             out.append(

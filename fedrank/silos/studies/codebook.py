@@ -12,6 +12,7 @@ import base64
 import hashlib
 import json
 import math
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
@@ -170,6 +171,10 @@ class Question:
             raise ConfigError(f"{where}: counts by pattern give no {self.model} model and no robust errors.")
         if self.firth and (self.model != "logistic" or self.errors != "model" or self.pool != "rows"):
             raise ConfigError(f"{where}: Firth's penalty is for a logistic model of all rows with the model's errors.")
+
+    def mentions(self, name: str) -> bool:
+        """True if a column's name is in the formula."""
+        return re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", self.formula) is not None
 
 
 @dataclass(frozen=True, kw_only=True)

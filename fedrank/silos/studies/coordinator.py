@@ -70,12 +70,16 @@ class Coordinator:
         codebook: The study's.
         questions: Names of the questions; none: all of the plan.
 
+    Attributes:
+        simulated: Whether the rows of all silos lay in one place.
+        notes: Sentences that stand with the result of each question.
+
     Raises:
         ConfigError: A question's formula or model does not fit the codebook.
     """
 
     def __init__(self, codebook: Codebook, questions: Sequence[str] = ()):
-        self.codebook = codebook
+        self.codebook, self.simulated, self.notes = codebook, False, ()
         wanted = [codebook.question(name) for name in questions] or list(codebook.questions)
         if not wanted:
             raise ConfigError(

@@ -6,7 +6,6 @@ tests of all questions that were answered.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -196,6 +195,7 @@ def results_of(made: Coordinator) -> list[Answered]:
     """The questions of a study with their results, p-values corrected."""
     book = made.codebook
     found = [_result_of(book, book.question(name), one) for name, one in made.progress.items()]
+    found = [replace(one, notes=(*one.notes, *made.notes)) for one in found]
     tested = [(k, j) for k, one in enumerate(found) for j, effect in enumerate(one.effects) if effect.tested]
     jointly = [(k, j) for k, one in enumerate(found) if not one.question.tests for j in range(len(one.joint))]
     ranked = [k for k, one in enumerate(found) if one.log_rank == one.log_rank]
@@ -240,7 +240,7 @@ def _result_of(book: Codebook, question: Question, one: Progress) -> Answered:
         notes.append(f"Rows that lack a value and were left out: {of}.")
         coded: dict[str, list[str]] = {}
         for name, column in book.columns.items():
-            if column.missing and re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", question.formula):
+            if column.missing and question.mentions(name):
                 coded.setdefault(", ".join(column.missing), []).append(name)
         also = "; ".join(f"{codes} in {', '.join(names)}" for codes, names in coded.items())
         notes += [f"Missing by the codebook, beside empty cells: {also}."] if also else []
@@ -365,8 +365,9 @@ def headline(one: Answered, book: Codebook) -> Sentence:
         return name + say(Named(f"{len(one.effects)} coefficients"), ", none of them tested", where)
     if not told and not jointly:
         return name + say("none of ", Named(f"{len(tested) + len(joint)} tests"), " shows an effect", where)
-    parts = [f"{effect.name} {_size(one, effect)}" for effect in told]
-    parts += [f"all of {test.term} ({p_is(test.corrected)})" for test in jointly]
+    which = "" if book.correction == "none" else "corrected "
+    parts = [f"{effect.name} {_size(one, effect, which)}" for effect in told]
+    parts += [f"all of {test.term} ({which}{p_is(test.corrected)})" for test in jointly]
     many, rest = len(told) + len(jointly), len(parts) - _LISTED
     listed, more = Named("; ".join(parts[:_LISTED])), Named(f"; and {rest} more" if rest > 0 else "")
     others = len(tested) + len(joint) - many
@@ -374,21 +375,28 @@ def headline(one: Answered, book: Codebook) -> Sentence:
     return name + say("an effect is shown of ", listed, more, none, where)
 
 
-def _size(one: Answered, effect: Effect) -> str:
+def _size(one: Answered, effect: Effect, which: str) -> str:
     values = (effect.estimate, effect.low, effect.high)
     value, low, high = np.exp(values) if one.ratio else values
-    said = f"({one.ratio} {value:.4g}, {low:.4g} to {high:.4g}, {p_is(effect.corrected)})"
+    said = f"({one.ratio} {value:.4g}, {low:.4g} to {high:.4g}, {which}{p_is(effect.corrected)})"
     return said.replace("( ", "(").replace("-", "−")
 
 
 def methods(made: Coordinator) -> str:
     """A paragraph on methods that says what was run, and nothing else."""
     book, found = made.codebook, results_of(made)
-    said = [
-        f"Rows stayed at the {len(book.silos)} silos ({', '.join(book.silos)}), which answered questions of a plan "
-        f"agreed on before (codebook SHA-256 {book.sha[:16]}…) with sums over their rows, in double precision"
-        + (", by secure sums." if book.rules.secure_sum else ".")
-    ]
+    silos, sha = f"{len(book.silos)} silos ({', '.join(book.silos)})", f"codebook SHA-256 {book.sha[:16]}…"
+    how = ", by secure sums." if book.rules.secure_sum else "."
+    if made.simulated:
+        said = [
+            f"The rows of {silos} lay in one file, and a study of them was simulated in one place ({sha}): its rounds, "
+            f"and sums over the rows of each silo, in double precision{how}"
+        ]
+    else:
+        said = [
+            f"Rows stayed at the {silos}, which answered questions of a plan agreed on before ({sha}) with sums over "
+            f"their rows, in double precision{how}"
+        ]
     for one in found:
         if one.progress.result is not None:
             said.append(_method(one, book))
@@ -402,8 +410,11 @@ def methods(made: Coordinator) -> str:
             if how
             else f"p-values of the plan’s {tests} tests were not corrected."
         )
-    rules = book.rules
-    said.append(f"Counts below {rules.smallest_cell} did not leave a silo." if rules.smallest_cell > 1 else "")
+    least = book.rules.smallest_cell
+    if made.simulated:
+        said.append(f"Counts below {least} were not told." if least > 1 else "No count was too small to be told.")
+    elif least > 1:
+        said.append(f"Counts below {least} did not leave a silo.")
     said.append(f"Computed with fedrank {__version__}.")
     return " ".join(filter(None, said))
 

@@ -24,7 +24,16 @@ from jaxtyping import Float
 
 from fedrank.core.errors import DataError, FormatError, UnknownNameError
 from fedrank.core.frame import Frame
-from fedrank.silos.data.coding import as_codes, as_number, cell_number, numbers_of, refuse_spellings, without
+from fedrank.silos.data.coding import (
+    as_codes,
+    as_number,
+    cell_number,
+    numbers_of,
+    refuse_levels,
+    refuse_spellings,
+    without,
+    write_flag,
+)
 from fedrank.silos.data.files import MISSING, SUFFIXES, csv_rows, is_parquet, read_columns, read_statistics
 from fedrank.silos.data.looks import UNKNOWNS, find_sentinel
 from fedrank.silos.studies.codebook import Codebook, Column, Question, Rules, as_text
@@ -114,24 +123,33 @@ def _readable(codebook: Codebook) -> list[str]:
     return [name for name, about in codebook.columns.items() if about.role != "identifier"]
 
 
-def pooled_tables(path: Path, codebook: Codebook) -> list[Table]:
+def pooled_tables(path: Path, codebook: Codebook, site: str = "") -> list[Table]:
     """The table of each silo of a file that holds the rows of all: for simulations.
+
+    Args:
+        path: The file.
+        codebook: What its columns mean.
+        site: Column with the silo's name in this file; by default that of the codebook.
 
     Raises:
         DataError: The file has no column of silos, or it names none of the codebook's silos.
         FormatError: The file cannot be read.
     """
-    columns = _readable(codebook)
+    columns, site = _readable(codebook), site or codebook.site
     blocks: list[Block] = []
     whose: list[str | None] = []
     clusters: dict[str, dict[Any, int]] = {}
-    for cells in _cells(path, (*columns, codebook.site)):
-        whose += [None if _is_missing(one) else as_text(one) for one in cells.pop(codebook.site)]
+    for cells in _cells(path, columns, site):
+        if site not in cells:
+            raise DataError(
+                f"there is no column {site!r} that names the silo of each row; say which does: --site.", path
+            )
+        whose += [None if _is_missing(one) else as_text(one) for one in cells.pop(site)]
         blocks.append(_as_numbers(cells, codebook, {}, clusters))
-    refuse_spellings(f"column {codebook.site!r} names the silos", whose, "Write each silo's name in one way.", path)
+    refuse_spellings(f"column {site!r} names the silos", whose, "Write each silo's name in one way.", path)
     owners = np.array([name or "" for name in whose])
     if not np.isin(owners, codebook.silos).any():
-        raise DataError(f"column {codebook.site!r} names none of {', '.join(codebook.silos)}.", path)
+        raise DataError(f"column {site!r} names none of {', '.join(codebook.silos)}.", path)
     whole = {name: np.concatenate([block[name] for block in blocks]) for name in columns}
 
     def part(silo: str) -> Table:
@@ -291,8 +309,8 @@ def draft_codebook(
     identifiers: Sequence[str] = (),
     questions: Sequence[Question] = (),
     rules: Rules | None = None,
-) -> tuple[Codebook, dict[str, str]]:
-    """A codebook that fits a table, and for each column what should be looked at.
+) -> tuple[Codebook, dict[str, str], list[str]]:
+    """A codebook that fits a table, for each column what should be looked at, and notes for the rows' owner alone.
 
     Args:
         path: A CSV or parquet file.
@@ -306,41 +324,64 @@ def draft_codebook(
         rules: Rules of disclosure.
 
     Raises:
-        DataError: The file cannot be read, or names no silo.
+        DataError: The file cannot be read, names no silo, or has a column of a question that is no number and no name.
     """
     columns = read_columns(path)
     whose = columns.pop(site, None)
     names = tuple(silos) or tuple(guess_names(whose or ()))
     if not names:
-        raise DataError(f"name the silos of the study: the file has no column {site!r} that does.", path)
+        raise DataError(f"name the silos of the study: the file has no column {site!r} that does (--site).", path)
     for name in (*categorical, *identifiers):
         if name not in columns:
             raise UnknownNameError(f"column of {path.name}", name, columns)
     clusters = {name for one in questions for name in re.findall(r"cluster\(\s*([^)]+?)\s*\)", one.formula)}
-    made, notes = {}, {}
+    made, notes, alone = {}, {}, []
     for name, cells in columns.items():
         if name in clusters:
             made[name], notes[name] = Column(name=name, role="cluster"), "rows of one value belong together"
             continue
         values = without(cells, missing)
-        made[name], notes[name] = _column(name, values, name in categorical, name in identifiers, missing, path)
+        if name in identifiers:
+            counts = Counter(value for value in values if value is not None).values()
+            if twice := [count for count in counts if count > 1]:
+                alone.append(
+                    f"Values of {name!r} that stand in several rows: {len(twice)}, in {sum(twice)} rows. Mend copies; "
+                    f"of persons who came twice, take errors by person: cluster({name}) in the formula, --errors "
+                    "cluster."
+                )
+        needed = name not in identifiers and any(one.mentions(name) for one in questions)
+        made[name], notes[name] = _column(name, values, name in categorical, name in identifiers, missing, path, needed)
+        for level in made[name].levels if needed else ():
+            if level.lower() in UNKNOWNS:
+                flag = write_flag("missing", level)
+                alone.append(f"{name}={level} reads as a missing value; if it is one, say so ({flag}).")
     book = Codebook(
         study=study, silos=names, columns=made, site=site, questions=tuple(questions), rules=rules or Rules()
     )
-    return book, notes
+    return book, notes, alone
 
 
 def _column(
-    name: str, values: Sequence[Any], is_code: bool, is_identifier: bool, missing: Sequence[str], path: Path
+    name: str,
+    values: Sequence[Any],
+    is_code: bool,
+    is_identifier: bool,
+    missing: Sequence[str],
+    path: Path,
+    needed: bool,
 ) -> tuple[Column, str]:
+    """A column and a note on it; one that a question needs is refused where it is no number and no name."""
     known = [value for value in values if value is not None]
     if is_identifier or not known:
         return Column(name=name, role="identifier"), "never read" if is_identifier else "empty in this table"
     unknown = tuple(sorted({one for one in as_codes(known) if one is not None and one.lower() in UNKNOWNS}))
+    mixed = ""
     try:
         found = None if is_code else numbers_of(name, without(values, unknown), path)
     except DataError:  # dates, or numbers beside text
-        found = None
+        if needed:
+            raise
+        found, mixed = None, ", dates or numbers beside text"
     codes = as_codes(values)
     levels = sorted({code for code in codes if code is not None}, key=_in_order)
     gone = tuple(missing)
@@ -358,7 +399,11 @@ def _column(
             ), f"from this table; is it public?{looks.rstrip(';')}"
     if len(levels) < 2 or len(levels) > _LEVELS:
         what = "one value only" if len(levels) < 2 else f"{len(levels)} different texts"
-        return Column(name=name, role="identifier"), f"{what} in this table; never read"
+        if needed:
+            raise DataError(f"column {name!r}, which the formula has, has {what}; it is no term.", path)
+        return Column(name=name, role="identifier"), f"{what} in this table{mixed}; never read"
+    if needed and not is_code:
+        refuse_levels(name, levels, path)
     looks = "".join(f" {code} looks like a missing value: list it in missing if it is one;" for code in unknown)
     return Column(
         name=name, levels=tuple(levels), missing=gone

@@ -247,3 +247,60 @@ def test_numbers_with_commas_are_decimal_or_refused(tmp_path, price):
     else:
         features = read_log(log).features
         assert features.shape[-1] == 1 and float(features.max()) == float(price.strip('"').replace(",", "."))
+
+
+def log_with_odd_columns(rows: int = 4000) -> pl.DataFrame:
+    """Searches of four results, a tenth clicked at random, with columns that no ranker should learn from."""
+    rng = np.random.default_rng(0)
+    session = np.arange(rows) // 4
+    document = (np.arange(rows) % 4 + rng.integers(0, 8, rows)[session]) % 8
+    click = rng.random(rows) < 0.1
+    return pl.DataFrame({
+        "session": session, "query": [("Shoes ", "shoes", "bo  ots", "BO ots")[s % 4] for s in session],
+        "document": document, "position": np.arange(rows) % 4 + 1, "click": click,
+        "price": np.array([3.0, 9, 1, 4, 4, 2, 7, 5])[document], "kind": (session // 2 % 2).astype(float),
+        "promoted": (np.arange(rows) % 4 == 0) & (rng.random(rows) < 0.1), "new": rng.random(rows) < 0.02,
+        "basket": click & (rng.random(rows) < 0.3), "seconds": np.where(click, rng.exponential(40, rows), np.nan),
+        "ms": 1.7e12 + 3e5 * session, "age": rng.exponential(1, rows), "euros": ["19,90 €"] * rows,
+    })  # fmt: skip
+
+
+def test_columns_that_no_ranker_should_learn_from_are_none_and_are_named():
+    """Of the query one value is a feature; what changes from one showing to the next stays, with a word."""
+    frame = log_with_odd_columns()
+    log = read_log(frame)
+    assert log.names == ("price", "kind", "promoted", "new", "age") and log.features.shape[1] == 5
+    assert set(log.odd_columns) == {"basket", "seconds", "ms", "age", "euros"}
+    assert not any("taken as 0" in why for why in log.left_out)  # seconds is no feature
+    named = read_log(frame, LogFormat(features=("seconds", "price")))
+    assert named.names == ("seconds", "price") and set(named.odd_columns) == {"seconds"}
+    assert list(named.left_out.values()) == [int((~frame["click"]).sum())]
+
+
+def test_queries_that_differ_in_capitals_and_spaces_are_one():
+    log = read_log(log_with_odd_columns(), LogFormat(features=("price",)))
+    assert log.facts()["queries"] == 2 and log.facts()["pairs of query and document"] == 16
+
+
+@pytest.mark.parametrize("name", ["log.parquet", "log.csv.gz", "log.jsonl", "latin-1.csv"])
+def test_a_cut_file_and_one_that_is_no_utf_8_are_one_error(name, tmp_path):
+    import gzip
+
+    whole, path = tmp_path / "whole", tmp_path / name
+    if "latin" in name:
+        path.write_bytes(FRAME.write_csv().replace("shoes", "Röcke").encode("latin-1"))
+    else:
+        if "parquet" in name:
+            log_with_odd_columns().write_parquet(whole)
+        elif "jsonl" in name:
+            log_with_odd_columns().write_ndjson(whole)
+        else:
+            whole.write_bytes(gzip.compress(log_with_odd_columns().write_csv().encode()))
+        path.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    with pytest.raises(FormatError, match=r"cannot be read|UTF-8"):
+        read_log(path)
+
+
+def test_text_that_was_named_as_a_feature_is_one_error():
+    with pytest.raises(FormatError, match=r"euros.*19,90"):
+        read_log(log_with_odd_columns(), LogFormat(features=("price", "euros")))

@@ -91,6 +91,16 @@ def test_positions_that_nothing_connects_are_named():
         estimate_bias(log_of(fixed, 4))
 
 
+def test_a_position_whose_bias_a_few_clicks_tell_is_left_out():
+    """Of one click and three the logarithm's variance is 1 / 1 + 1 / 3: a weight of it could be of nearly any size."""
+    rng = np.random.default_rng(0)
+    sessions = [[(0, 1 + i % 2, rng.random() < 0.3)] for i in range(4000)]
+    sessions += [[(1, 3, i == 50), (1, 1, i % 49 == 0)] for i in range(100)]
+    bias = estimate_bias(log_of(sessions, 2))
+    assert bias.usable.tolist() == [False, True, True, False] and bias.theta[3] == 0
+    assert (bias.replicates[:, 3] == 0).all() and np.isinf(bias.error[3])
+
+
 def test_the_jackknife_of_a_mean_is_its_standard_error():
     values = np.random.default_rng(0).normal(size=GROUPS)
     without = (values.sum() - values) / (GROUPS - 1)

@@ -107,11 +107,12 @@ def test_a_draft_guesses_types_levels_and_wider_ranges(tmp_path):
         lines.append(f"{'ab'[k % 2]},{1000 + k},{age},{'fm'[k % 2]},{k % 2},{k % 3},19{k + 20}-01-02,text {k}")
     file = tmp_path / "t.csv"
     file.write_text("\n".join(lines))
-    made, notes = draft_codebook(file, study="s", categorical=("stage",), identifiers=("id",))
+    made, notes, alone = draft_codebook(file, study="s", categorical=("stage",), identifiers=("id",))
     kinds = {name: one.role or ("range" if one.range else "levels") for name, one in made.columns.items()}
     expected = {"id": "identifier", "age": "range", "sex": "levels", "smoker": "levels", "stage": "levels"}
     assert kinds == {**expected, "born": "identifier", "note": "identifier"} and made.silos == ("a", "b")
     assert made.columns["stage"].levels == ("0", "1", "2") and set(notes) == set(made.columns)
+    assert alone == []
     low, high = made.columns["age"].range
     assert low <= 21 and high >= 78 and low % 5 == high % 5 == 0
     with pytest.raises(DataError):
@@ -124,6 +125,28 @@ def test_a_draft_takes_a_value_that_looks_like_a_code_for_a_missing_one(tmp_path
     file = tmp_path / "north.csv"
     ages = ["k.A." if k == 7 else f"{age:.1f}" for k, age in enumerate(rng.uniform(20, 90, 60))]
     file.write_text("crp,age\n" + "".join(f"{a},{b}\n" for a, b in zip(crp, ages, strict=True)))
-    made, notes = draft_codebook(file, study="s", silos=("a", "b"))
+    made, notes, _ = draft_codebook(file, study="s", silos=("a", "b"))
     assert made.columns["crp"].missing == ("-9",) and made.columns["crp"].range[0] >= 0 and "-9" in notes["crp"]
     assert made.columns["age"].missing == ("k.A.",) and made.columns["age"].range[1] <= 100
+
+
+def test_a_draft_for_a_question_refuses_columns_that_are_no_term_and_counts_repeated_persons(tmp_path):
+    lines = [
+        f"{'ab'[k % 2]},{k // 2 if k < 4 else k},{'<5' if k == 9 else f'{k / 7:.1f}'},{('M', 'm', 'f')[k % 3]},{k % 2}"
+        for k in range(60)
+    ]
+    file = tmp_path / "t.csv"
+    file.write_text("\n".join(["site,id,crp,sex,ill", *lines]))
+
+    def draft(terms: str, **more):
+        return draft_codebook(file, study="s", questions=[Question(name="q", formula=f"ill ~ {terms}")], **more)
+
+    with pytest.raises(DataError, match="crp"):
+        draft("crp")
+    with pytest.raises(DataError, match="'M' and 'm'"):
+        draft("sex")
+    assert draft("sex", categorical=("sex",))[0].columns["sex"].levels == ("M", "f", "m")
+    made, _, alone = draft("crp", missing=("<5",), identifiers=("id",))
+    assert made.columns["crp"].range and len(alone) == 1 and " 2, in 4 rows" in alone[0]
+    assert "beside text" in draft_codebook(file, study="s")[1]["crp"]
+    assert draft("crp + cluster(id)", missing=("<5",))[2] == []

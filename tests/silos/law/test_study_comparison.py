@@ -141,7 +141,7 @@ def test_visits_that_no_column_names_are_told_of(tmp_path):
         ]
     path = tmp_path / "visits.csv"
     path.write_text("\n".join(lines) + "\n")
-    assert any("person: id" in note for note in read_silos(path).notes)
+    assert any("--person id" in note for note in read_silos(path).notes)
     named = read_silos(path, person="id")
     assert "id" not in named.feature_names and not any("person" in note for note in named.notes)
     assert [len(set(silo.person.tolist())) for silo in named.silos] == [60, 60]

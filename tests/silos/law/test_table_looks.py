@@ -38,27 +38,28 @@ def said(table, column):
 
 def test_what_looks_wrong_is_named_with_what_mends_it(tmp_path):
     for column, why, mends in [
-        (lambda row, label: 5000 + row, "identifier", "drop: odd"),
-        (lambda row, label: 2 + 3 * label + row % 2 / 10, "tells the label", "drop: odd"),
-        (lambda row, label: -9 if row % 11 == 0 else 40 + row % 30, "is -9 in 9 rows", "missing: -9"),
-        (lambda row, label: 999 if row % 11 == 0 else 40 + row % 30, "is 999 in 9 rows", "missing: 999"),
-        (lambda row, label: 1e30 if row == 4 else row % 17, "flattens the column", "drop: odd"),
+        (lambda row, label: 5000 + row, "identifier", "--drop odd"),
+        (lambda row, label: 2 + 3 * label + row % 2 / 10, "tells the label", "--drop odd"),
+        (lambda row, label: -9 if row % 11 == 0 else 40 + row % 30, "is -9 in 9 rows", "--missing -9"),
+        (lambda row, label: 999 if row % 11 == 0 else 40 + row % 30, "is 999 in 9 rows", "--missing 999"),
+        (lambda row, label: 1e30 if row == 4 else row % 17, "flattens the column", "--drop odd"),
     ]:
         table = read_silos(written(tmp_path, odd=column))
         (note,) = said(table, "odd")
         assert why in note and mends in note and not said(table, "pressure")
-        if mends.startswith("missing"):
-            mended = read_silos(tmp_path / "mine.csv", missing=(mends.split(": ")[1],))
+        if mends.startswith("--missing"):
+            mended = read_silos(tmp_path / "mine.csv", missing=(mends.split()[1],))
             assert not said(mended, "odd")
             gaps = sum(int(np.isnan(silo.features[:, 1]).sum()) for silo in mended.silos)
             assert gaps == 9
 
 
-def test_a_text_for_an_unknown_value_is_named(tmp_path):
-    file = written(tmp_path, sex=lambda row, label: "k.A." if row % 11 == 0 else "fm"[row % 2])
-    (note,) = said(read_silos(file), "sex=k.A.")
-    assert "missing: k.A." in note
-    assert read_silos(file, missing=("k.A.",)).feature_names == ("pressure", "sex=m")
+@pytest.mark.parametrize("unknown", ["k.A.", "n/d", "NS/NC"])
+def test_a_text_for_an_unknown_value_is_named(unknown, tmp_path):
+    file = written(tmp_path, sex=lambda row, label: unknown if row % 11 == 0 else "fm"[row % 2])
+    (note,) = said(read_silos(file), f"sex={unknown}")
+    assert f"--missing {unknown}" in note
+    assert read_silos(file, missing=(unknown,)).feature_names == ("pressure", "sex=m")
 
 
 def test_an_outlier_does_not_hide_a_code_for_a_missing_value(tmp_path):
@@ -81,7 +82,7 @@ def test_honest_columns_are_left_in_peace():
 
 def test_dates_are_refused_by_name_and_may_be_dropped(tmp_path):
     path = written(tmp_path, seen=lambda row, label: f"2024-03-{1 + row % 9:02d}")
-    with pytest.raises(DataError, match=r"'seen' holds dates, such as '2024-03-0\d'; drop it"):
+    with pytest.raises(DataError, match=r"'seen' holds dates, such as '2024-03-0\d'; leave it out"):
         read_silos(path)
     assert read_silos(path, drop=("seen",)).feature_names == ("pressure",)
 
@@ -127,11 +128,17 @@ def test_numbers_are_read_where_the_column_allows_one_reading(tmp_path, cells, n
 def test_numbers_among_text_are_a_question_that_names_column_and_value(tmp_path, cells):
     path = written(tmp_path, separator=";", odd=lambda row, label: cells[row % len(cells)])
     for read in (read_silos, lambda path: read_table(path, Silos())):
-        with pytest.raises(DataError, match=rf"column 'odd' has .*'{cells[0]}'.*categorical: odd"):
+        with pytest.raises(DataError, match=rf"column 'odd' has .*'{cells[0]}'.*--categorical odd"):
             read(path)
     assert len([n for n in read_silos(path, categorical=("odd",)).feature_names if n.startswith("odd=")]) >= 1
     if len(cells) > 2:
         assert "odd" in read_silos(path, missing=(cells[0],)).feature_names
+
+
+def test_of_numbers_with_decimal_commas_the_one_that_is_none_is_named(tmp_path):
+    path = written(tmp_path, separator=";", crp=lambda row, label: "<5" if row == 7 else f"{row},{row % 10}")
+    with pytest.raises(DataError, match=r"1 of 90 values.*row 8: '<5'\..*--missing '<5'"):
+        read_silos(path)
 
 
 @pytest.mark.parametrize("cell", ["03-Mar-2024", "3 March 2024", "Mar 3, 2024", "2024/03/03", "3.3.2024", "03-03-24"])
@@ -149,7 +156,7 @@ def test_ids_with_underscores_are_names(tmp_path):
 
 def test_names_that_differ_in_spelling_alone_are_refused(tmp_path):
     path = written(tmp_path, ward=lambda row, label: ("East", "east ", "West")[row % 3] if row > 3 else "West")
-    with pytest.raises(DataError, match=r"column 'ward' has the values 'East' and 'east'.*categorical: ward"):
+    with pytest.raises(DataError, match=r"column 'ward' has the values 'East' and 'east'.*--categorical ward"):
         read_silos(path)
     assert read_silos(path, categorical=("ward",)).n_features == 4
     path.write_text(path.read_text().replace("\na,", "\nA,", 1))
@@ -183,7 +190,7 @@ def test_own_tables_use_all_rows_and_generated_ones_forty(tmp_path):
 def test_a_code_for_a_missing_value_may_be_negative_on_the_command_line(tmp_path, capsys):
     path = written(tmp_path, odd=lambda row, label: -9 if row % 11 == 0 else 40 + row % 30)
     assert call(["data", "check", str(path)]) == 0
-    assert "missing: -9" in " ".join(capsys.readouterr().out.split())
+    assert "--missing -9" in " ".join(capsys.readouterr().out.split())
     assert call(["data", "check", str(path), "--missing=-9"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "missing: -9" not in out
+    assert "--missing -9" not in out

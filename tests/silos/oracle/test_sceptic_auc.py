@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from fedrank.silos.sceptic.auc import auc, difference
+from fedrank.silos.sceptic.auc import Auc, Estimate, auc, difference
 
 
 def rows(seed=0, n=60, ties=False):
@@ -58,3 +58,18 @@ def test_one_label_and_one_row_of_a_label_give_no_error_and_equal_models_no_diff
     single[5] = 1.0
     assert np.isnan(auc(a, single).error) and auc(a, single).p == 1.0
     assert difference(a, a, y).value == 0.0 and difference(a, a, y).p == 1.0
+
+
+def test_the_interval_of_an_auc_is_that_of_its_logit():
+    """By hand: logit .9 = 2.1972, and 1.96 x .05 / (.9 x .1) = 1.0889 on either side."""
+    assert Auc(0.9, 0.05).interval() == pytest.approx((0.7518, 0.9640), abs=1e-4)
+    assert Auc(1.0, 0.0).interval() == (1.0, 1.0) and np.isnan(Auc(0.9, np.nan).interval()).all()
+
+
+def test_of_six_events_the_interval_holds_more_often_than_the_symmetric_one():
+    rng, y, held = np.random.default_rng(0), np.arange(38) < 6, np.zeros(2)
+    for _ in range(400):
+        found = auc(rng.normal(size=38) + 1.4657 * y, y.astype(float))  # of two normals 1.4657 apart it is .85
+        ends = found.interval(), Estimate(*found).interval()
+        held += [low <= 0.85 <= high for low, high in ends]
+    assert held[0] / 400 == pytest.approx(0.93, abs=0.03) and held[1] / 400 < 0.88

@@ -232,7 +232,7 @@ def test_files_that_cannot_be_used_say_why(tmp_path):
         (
             f"silo,id,label\n{IDS}\n",
             DataError,
-            r"'id' is text with 60 levels, more than 50. Drop it \(drop='id'\)",
+            r"'id' is text with 60 levels, more than 50. Leave it out \(--drop id\)",
         ),
         (f"silo,age,label\n{TYPO}\n", DataError, "1 of 60 values are no plain numbers, the first in row 8: '7o'"),
     ]:

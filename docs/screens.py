@@ -112,7 +112,8 @@ def demo_web(tab: Tab, folder: Path, images: Path) -> None:
         wait(tab, "fedrankDemo.history.at(-1) > Number(/BM25 has ([0-9.]+[0-9])/.exec(document.body.innerText)[1])")
         until = time.monotonic() + PATIENCE
         while not tab.value("fedrankDemo.messages.length") and time.monotonic() < until:
-            tab.value("document.querySelector('#examples button').click()")  # a click between two rounds teaches nothing
+            # A click between two rounds teaches nothing.
+            tab.value("document.querySelector('#examples button').click()")
             wait(tab, "document.querySelectorAll('.hit').length >= 5")
             tab.value("document.querySelector('.hit').click()")
             time.sleep(2)

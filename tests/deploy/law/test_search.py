@@ -73,9 +73,8 @@ def test_what_crosses_with_a_hit_is_what_the_owner_agreed_to(tmp_path, reveals):
         hits = question.open_answer(sealed)["hits"]
     shown = sorted(hit.get("title", "") for hit in hits)
     beginning = " ".join(words)[:79] + "…"
-    assert shown == {"title": ["The word0 of a title", "line.txt"], "beginning": ["The word0 of a title", beginning]}.get(
-        reveals, ["", ""]
-    )
+    titled = "The word0 of a title"
+    assert shown == {"title": [titled, "line.txt"], "beginning": [titled, beginning]}.get(reveals, ["", ""])
     assert len(sealed) - 48 == 2 * STEP  # HPKE adds 48 bytes
 
 

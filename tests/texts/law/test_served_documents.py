@@ -131,10 +131,10 @@ TEXTS = {
     "pl": ("cp1250", "Umowa najmu jest zawarta na pięć lat. Źrebię są już własnością najemcy, który płaci czynsz."),
     "hr": ("cp1250", "Ugovor o najmu sklopljen je na pet godina i može se otkazati. Čađavi ježevi šeću."),
     "ro": ("cp1250", "Contractul de închiriere este încheiat pe cinci ani şi poate fi reziliat de către chiriaş."),
-    "tr": ("cp1254", "Kira sözleşmesi beş yıl için yapılmıştır. İstanbul'da ağaç, şeker ve ışık güzeldir."),
+    "tr": ("cp1254", "Kira sözleşmesi beş yıl için yapılmıştır. İstanbul'da ağaç, şeker ve ışık güzeldir."),  # noqa: RUF001
     "ru": ("cp1251", "Договор аренды заключён на пять лет и может быть расторгнут письменно."),
     "ja": ("shift_jis", "賃貸借契約は五年間有効であり、書面によって解約することができる。"),
-    "zh": ("gb18030", "租赁合同有效期为五年，可以书面解除。"),
+    "zh": ("gb18030", "租赁合同有效期为五年，可以书面解除。"),  # noqa: RUF001
 }
 
 

@@ -45,7 +45,7 @@ test-ranking test-silos test-texts test-slates: test-%: $(VENV)/.stamp-dev ## ru
 test-slow: $(VENV)/.stamp-dev ## run the tests that take a second to five each (ten minutes)
 	@$(TEST) -m "slow and not minutes" $(ARGS)
 
-test-minutes: $(VENV)/.stamp-dev ## run what takes longer: learning, all golden runs, real processes, studies on real data (an hour or two)
+test-minutes: $(VENV)/.stamp-dev ## run what takes longer: learning, real processes, studies on real data (an hour or two)
 	@$(FLOWER) $(BIN)/python -m pytest -m minutes $(ARGS)
 
 test-bounds: $(VENV)/.stamp-dev ## run everything that has compiled kernels with the bounds of arrays checked (minutes)

@@ -20,6 +20,8 @@ from safetensors.numpy import save_file
 
 RECORDED = Path(__file__).parent / "runs" / "recorded.json"
 OTHERS = [case.name for case in CASES if case.name not in QUICK and not case.real]
+#: Tests that the other cases are divided among, which may run at once.
+PARTS = 12
 REAL = [case.name for case in CASES if case.real]
 
 
@@ -45,12 +47,13 @@ def test_quick_cases_give_the_recorded_numbers(recording):
     _same(QUICK, recording)
 
 
-@pytest.mark.minutes
-def test_all_cases_give_the_recorded_numbers(recording):
-    _same(OTHERS, recording)
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_all_cases_give_the_recorded_numbers(recording, part):
+    _same(OTHERS[part::PARTS], recording)
 
 
-@pytest.mark.minutes
+@pytest.mark.slow
 @pytest.mark.realdata
 def test_cases_with_real_data_give_the_recorded_numbers(recording):
     if not os.environ.get("FEDRANK_DATA"):

@@ -299,7 +299,6 @@ def silos() -> dict[str, Any]:
     from fedrank.silos.averaging import FedAvg
     from fedrank.silos.bandit_fedavg import Bandit, BanditFedAvg
     from fedrank.silos.config import Network
-    from fedrank.silos.leave_one_out import LeaveOneOut
     from fedrank.silos.local_sgd import LocalSgd
     from fedrank.silos.network import TabularNetwork
 
@@ -315,7 +314,6 @@ def silos() -> dict[str, Any]:
             **common, bandit=ucb, network=Network(crossing="local")
         ),
         "FedAvg, fine-tuned FedAvg": FedAvg(**common),
-        "Leave one out": LeaveOneOut(**common),
     }
 
 

@@ -40,7 +40,6 @@ class SlatesShown(Shown):
         "world.platforms": "platforms K",
         "world.candidates": "candidates N of a platform",
         "world.slate": "items n of a slate",
-        "slates.mode": "mode, which the defaults follow",
         "slates.feedback": "who has clicks and engagement",
         "slates.discount": "discount γ",
     }
@@ -187,7 +186,7 @@ class SlatesShown(Shown):
                 {"name": name, "feedback": sees}
                 for name, sees in zip(run.details.names, run.details.feedback, strict=True)
             ],
-            "faults": list(run.details.faults),
+            "faults": [one["key"] for one in run.details.faults],
             "verdicts": tables.verdicts(run),
             **{name: None if table is None else to_json(table)["rows"] for name, table in made.items()},
         }

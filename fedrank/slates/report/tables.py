@@ -17,7 +17,6 @@ from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, curve, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
 from fedrank.report.words import Flow, flows
-from fedrank.slates.fedslate_2024 import FAULTS, FAULTY_SETTINGS
 from fedrank.slates.report.files import (
     COPYING,
     ENGAGEMENT,
@@ -427,18 +426,11 @@ def world_table(run: Run) -> Table:
 
 def faults_table(run: Run) -> Table | None:
     """Faults of the published code that are on; None if none is."""
-    rows = [
-        {
-            "key": f"slates.{name}" if name in FAULTY_SETTINGS else f"slates.faults: {name}",
-            "name": FAULTS[name][0] if name in FAULTS else name,
-            "what": FAULTS[name][1] if name in FAULTS else "",
-        }
-        for name in slates_of(run).faults
-    ]
+    rows = slates_of(run).faults
     if not rows:
         return None
     columns = (Column("name", "fault"), Column("what", "what it does"), Column("key", "setting", code=True))
-    return Table("Faults of the published code that are on", columns, tuple(rows))
+    return Table("Faults of the published code that are on", columns, rows)
 
 
 def crossed_table(run: Run) -> Table | None:

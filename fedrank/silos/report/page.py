@@ -39,9 +39,6 @@ _EXPECT_NOTHING = ("extreme-explore", "bayesian-extreme-explore", "fixed")
 #: Most targets that have their own figures and tile; tables and the matrix have all of them.
 MOST_TARGETS = 6
 
-_AGAINST = {"alone": "target alone", "everyone": "everyone (federated averaging)"}
-
-
 #: How a first look was made.
 _LOOKED = h(
     "p",

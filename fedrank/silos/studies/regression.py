@@ -85,25 +85,6 @@ class RegressionFit(Estimates):
         return tuple(out)
 
 
-def likelihood_ratio(larger: RegressionFit, smaller: RegressionFit) -> tuple[float, int, float]:
-    """The likelihood-ratio test of a model within a larger one of the same rows.
-
-    Returns:
-        χ², its degrees of freedom, and the p-value.
-
-    Raises:
-        DataError: The fits are of different rows or penalised, or the first has no parameter more.
-    """
-    degrees = larger.parameters - smaller.parameters
-    penalised = any(one.penalty or one.profile is not None for one in (larger, smaller))
-    if degrees < 1 or penalised or larger.rows != smaller.rows or larger.family != smaller.family:
-        raise DataError(
-            "a likelihood-ratio test needs two models without a penalty, of the same rows and family, the larger first."
-        )
-    statistic = 2 * (larger.log_likelihood - smaller.log_likelihood)
-    return statistic, degrees, float(chi2_tail(statistic, degrees))
-
-
 # What a silo answers.
 
 

@@ -216,7 +216,7 @@ class Slates:
         return (1 + self.memory_features + _CLOCKS * self.clock) * (self.platforms if self.central else 1)
 
     def first_memory(self) -> Any:
-        """What a further critic keeps in a view, before a platform's first user."""
+        """Memory of a further critic, a part of the view, before a platform's first user."""
         return ()
 
     @property

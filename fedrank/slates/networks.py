@@ -61,8 +61,8 @@ def _mish_gate(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     return square / (square + 2.0)
 
 
-class LocalQ(ABC):
-    """A platform's own network: a Q-value for each candidate slate item, from a user's and the items' features."""
+class Network(ABC):
+    """A network whose weights are one vector."""
 
     @property
     @abstractmethod
@@ -72,6 +72,10 @@ class LocalQ(ABC):
     @abstractmethod
     def init(self, key: Key[Array, ""]) -> Float[Array, " weights"]:
         """Random first weights; ``key`` is consumed."""
+
+
+class LocalQ(Network):
+    """A platform's own network: a Q-value for each candidate slate item, from a user's and the items' features."""
 
     @abstractmethod
     def values(
@@ -98,17 +102,8 @@ class LocalQ(ABC):
         return jax.vmap(self.values, in_axes=(None, 0, 0))(weights, user, items)
 
 
-class FederatedQ(ABC):
+class FederatedQ(Network):
     """The network Ω that joins the platforms' values."""
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """Number of weights of the network."""
-
-    @abstractmethod
-    def init(self, key: Key[Array, ""]) -> Float[Array, " weights"]:
-        """Random first weights; ``key`` is consumed."""
 
     @abstractmethod
     def values(

@@ -273,8 +273,8 @@ class Row:
             "title": self.about.title,
             "says": self.about.says,
             "kind": self.about.kind,
-            "auc": _numbers(self.auc),
-            "over_alone": _numbers(self.over_alone),
+            "auc": self.auc.as_json(),
+            "over_alone": self.over_alone.as_json(),
         }
 
 
@@ -407,10 +407,10 @@ class Answer:
             "headline": str(self.headline()),
             "recommended": self.recommended,
             "partners": self.partners,
-            "auc": _numbers(self.auc),
-            "over_alone": _numbers(self.over_alone),
+            "auc": self.auc.as_json(),
+            "over_alone": self.over_alone.as_json(),
             "rival": self.rival,
-            "gain": _numbers(self.gain),
+            "gain": self.gain.as_json(),
             "warnings": list(self.warnings()),
             "rows": {name: round(one.rows) for name, one in zip(names, self.told, strict=True)},
             "positive": {name: round(one.positive) for name, one in zip(names, self.told, strict=True)},
@@ -560,12 +560,6 @@ def targets_of(table: SiloTable, asked: Sequence[str]) -> tuple[list[int], list[
     if not good:
         raise DataError(" ".join(notes))
     return good, notes
-
-
-def _numbers(found: Estimate) -> dict[str, Json]:
-    low, high = found.interval()
-    values = {"value": found.value, "error": found.error, "low": low, "high": high}
-    return {name: float(value) if np.isfinite(value) else None for name, value in values.items()}
 
 
 def model_of(answer: Answer) -> Any:

@@ -77,11 +77,6 @@ class SlatesShown(Shown):
         return [*run.details.caveats, *describe.few_seeds(run)]
 
     @override
-    def done_rounds(self, run: Run) -> int:
-        asked = int(run.setting("rounds", 0))
-        return asked if run.finished else run.last_round
-
-    @override
     def nothing_crossed(self, run: Run) -> list[str]:
         return ["Nothing is federated: one learner sees what all platforms see."] if run.details.central else []
 

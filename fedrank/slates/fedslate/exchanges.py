@@ -90,17 +90,24 @@ class SlateExchange(Exchange):
         """Nothing crosses where platforms do not federate."""
         return self.settings.silent
 
-    def noise(self, key: Key[Array, ""] | None, *lead: int) -> Any:
-        """Noise for vectors of values, int32 [lead…, N]; () without noise.
+    @property
+    def sent(self) -> tuple[int, ...] | None:
+        """Leading axes of the values that a platform sends, on which there may be noise; None: it sends none."""
+        return None
 
-        Args:
-            key: Of a simulated platform; None: a real one, which draws from the operating system.
-            lead: Leading axes.
-        """
-        noise, shape = self.settings.noise, (*lead, self.settings.world.candidates)
-        if noise is None:
+    @override
+    def draw(self, key: Key[Array, ""]) -> Any:
+        s = self.settings
+        if s.noise is None or self.sent is None:
             return ()
-        return noise.draw_from_os(shape) if key is None else noise.draw(key, shape)
+        return s.noise.draw(key, (*self.sent, s.world.candidates))
+
+    @override
+    def draw_from_os(self) -> Any:
+        s = self.settings
+        if s.noise is None or self.sent is None:
+            return ()
+        return s.noise.draw_from_os((*self.sent, s.world.candidates))
 
     def privatise(self, values: Float[Array, "*shape"], noise: Any) -> Float[Array, "*shape"]:
         """Values as they leave the platform: clipped and with noise, if the settings say so."""
@@ -112,18 +119,11 @@ class Look(SlateExchange, request=RoundStart, reply=LocalValues):
     """Every platform values its candidates: it sends Q(s)."""
 
     name = "look"
+    sent = ()  # type: ignore[assignment] - elsewhere a property
 
     @override
     def ask(self, state):
         return RoundStart(state.round)
-
-    @override
-    def draw(self, key: Key[Array, ""]):
-        return self.noise(key)
-
-    @override
-    def draw_from_os(self):
-        return self.noise(None)
 
     @override
     def respond(self, request, party, draws):
@@ -243,13 +243,10 @@ class Batch(LearningExchange, request=BatchAges, reply=BatchValues):
         ages = 1 + sample_without_replacement(key, kept - 1, self.settings.batch)
         return BatchAges(state.round, ages.astype(jnp.uint32))
 
+    @property
     @override
-    def draw(self, key: Key[Array, ""]):
-        return self.noise(key, 2, self.settings.batch)
-
-    @override
-    def draw_from_os(self):
-        return self.noise(None, 2, self.settings.batch)
+    def sent(self) -> tuple[int, ...]:
+        return 2, self.settings.batch
 
     @override
     def respond(self, request, party, draws):
@@ -446,13 +443,10 @@ class Step(LearningExchange, request=ValueGradient):
     def ask(self, state):
         return ValueGradient(state.gradient[self.platform])
 
+    @property
     @override
-    def draw(self, key: Key[Array, ""]):
-        return () if self.last else self.noise(key, self.settings.batch)
-
-    @override
-    def draw_from_os(self):
-        return () if self.last else self.noise(None, self.settings.batch)
+    def sent(self) -> tuple[int, ...] | None:
+        return None if self.last else (self.settings.batch,)
 
     @override
     def respond(self, request, party, draws):

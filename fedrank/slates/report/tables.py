@@ -191,10 +191,7 @@ def way(run: Run, measure: str) -> float | None:
 def measure_owner(slates: SlateRun, measure: str) -> str:
     """Platforms of a measure: ``"all platforms"``, ``"A, with feedback"``."""
     place = slates.measures.index(measure)
-    if not place:
-        return "all platforms"
-    name = slates.names[place - 1]
-    return name if slates.central else f"{name}, {'with' if slates.feedback[place - 1] else 'without'} feedback"
+    return _said(slates, slates.names[place - 1] if place else None)
 
 
 def platforms_table(run: Run) -> Table:
@@ -351,9 +348,7 @@ def parties_table(run: Run) -> Table:
                 row |= {"learns": _BY_SUMS[sees], "sent": "the model"}
             else:
                 row |= {"learns": _FEDERATED[sees], "sent": _SENT[sees]}
-        rows.append(
-            {"platform": name if slates.central else f"{name}, {'with' if sees else 'without'} feedback", **row}
-        )
+        rows.append({"platform": _said(slates, name), **row})
     if slates.by_sums:
         noised = "with noise" if run.setting("sharing.epsilon") else "without noise"
         of = "the total over all explorers of all" if pooled else "sums over all explorers, each of the"

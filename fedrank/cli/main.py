@@ -88,7 +88,6 @@ NEW_NAMES = {
 GONE_VALUES = {
     ("--sketch.mode", "per-query"): "take publish-once, which finds more at the same ε",
     ("--sketch.mode", "paper"): "it is the protocol silo-sketch-2021 of fedrank-zoo",
-    ("--slates.mode", "published"): "it is the protocol vertical-slate-2024 of fedrank-zoo",
 }
 
 

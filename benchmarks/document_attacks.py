@@ -23,11 +23,13 @@ import numpy as np
 from scipy import stats
 
 from fedrank.data import load
-from fedrank.texts.attacks.documents import Holdings, attack_as_owner, holdings_of
-from fedrank.texts.attacks.finding import Finding
-from fedrank.texts.attacks.served import statistics_tell
-from fedrank.texts.attacks.settings import FOUND, READABLE, DocumentAttack
 from fedrank.texts.data.reader import TextReader
+from fedrank.texts.insider import Holdings
+from fedrank.texts.report.files import FOUND, READABLE
+from fedrank_zoo.document_attack import DocumentAttack
+from fedrank_zoo.document_attack.documents import attack_as_owner, holdings_of
+from fedrank_zoo.document_attack.served import statistics_tell
+from fedrank_zoo.findings import Finding
 
 COLLECTIONS = ("cranfield", "vaswani", "cisi", "adi")
 SEEDS = range(500, 508)

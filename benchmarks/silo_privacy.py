@@ -148,10 +148,10 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="begin anew")
     asked = parser.parse_args()
 
-    from fedrank.silos.attacks.membership import attack_records
-    from fedrank.silos.attacks.settings import MODES, RecordAttack
     from fedrank.silos.records.ranges import ranges_of
     from fedrank.silos.sceptic.learners import rows_of
+    from fedrank_zoo.record_attack import MODES, RecordAttack
+    from fedrank_zoo.record_attack.membership import attack_records
 
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() and not asked.again else {}
     runs, attacks, nets = kept.get("runs", {}), kept.get("attacks", []), kept.get("networks", {})

@@ -17,7 +17,7 @@ from fedrank.core.privacy_report import DELTA, Unit
 
 app = App(name="privacy", help="Attack what is promised, audit mechanisms, plan with one ε; calculators.")
 for _name, _place, _help in (
-    ("attack", "attack:app", "Attack what is promised to be private, and print measured beside promised."),
+    ("attack", "attack:app", "Attack what is promised to be private: measured beside promised (fedrank-zoo)."),
     ("audit", "attack:audit", "Attack mechanisms of privacy and print what is shown beside what is promised."),
     ("plan", "plan:plan", "Plan what devices can learn with one ε over all of a user's training."),
     ("sketch", "privacy:sketch", "Find the size that sketches of documents need."),

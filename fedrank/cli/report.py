@@ -210,13 +210,3 @@ def _terminal_comparison(final: Any) -> Any:
             table.add_row(f"[bold]{heading}[/bold]", "", "")
         table.add_row(*(final.text(row, columns[key], single=False) for key in ("run", "value", "difference")))
     return table
-
-
-def print_findings(sentence: str, found: Sequence[Any], title: str, words: Sequence[str], page: Path | None) -> None:
-    """Print what attacks on texts found: the page's first sentence, its table, and sentences below it."""
-    from fedrank.texts.attacks.page import table
-
-    made = table(found, title)
-    shown = drawn(made, [column.key for column in made.columns if column.key != "trials"])
-    found_words = (f"{one.attack}, {one.mode}: {one.words}." for one in found)
-    say(headline(sentence), shown, *made.notes, *words, *found_words, page=page)

@@ -160,7 +160,7 @@ def compare(
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(made, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     if save_model is not None:
-        from fedrank.silos.sceptic.model import model_of
+        from fedrank.silos.sceptic.compare import model_of
 
         model_of(answers[0]).save(save_model)
     if as_json:

@@ -62,10 +62,12 @@ OFFLINE: Registry[Callable[..., Values]] = Registry("offline metric")
 class _Ranked(NamedTuple):
     """A list from the first rank to the last. Where ties are broken, each document is its own tie group."""
 
+    where: Where  # False on padding
     labels: Int[Array, "*lists d"]  # 0 on padding
     offset: Int[Array, "*lists d"]  # ranks between the first of the tie group and this one
     size: Int[Array, "*lists d"]  # documents in the tie group
     last: Int[Array, "*lists d"]  # index of the tie group's last rank
+    ties: str  # one of TIES
 
     def group_sum(self, x: Float[Array, "*lists d"]) -> Float[Array, "*lists d"]:
         """Sum of x over the tie group of each rank; exact for integers below 2²⁴."""
@@ -89,14 +91,36 @@ def _rank_lists(scores: Scores, labels: Labels, where: Where, ties: str, key: Ke
     padding, falling, *_, labels = jax.lax.sort((*keys, labels), num_keys=len(keys))
     index = jnp.broadcast_to(jnp.arange(scores.shape[-1]), scores.shape)
     if ties != "expected":
-        return _Ranked(labels, jnp.zeros_like(index), jnp.ones_like(index), index)
+        return _Ranked(where, labels, jnp.zeros_like(index), jnp.ones_like(index), index, ties)
     new = (falling[..., 1:] != falling[..., :-1]) | (padding[..., 1:] != padding[..., :-1])
     edge = jnp.ones_like(padding[..., :1])
     first = jnp.where(jnp.concatenate([edge, new], axis=-1), index, 0)
     last = jnp.where(jnp.concatenate([new, edge], axis=-1), index, scores.shape[-1])
     first = jax.lax.cummax(first, axis=first.ndim - 1)
     last = jax.lax.cummin(last, axis=last.ndim - 1, reverse=True)
-    return _Ranked(labels, index - first, last - first + 1, last)
+    return _Ranked(where, labels, index - first, last - first + 1, last, ties)
+
+
+def _register_metric(name: str, summary: str, citation: str = "") -> Callable[..., Callable[..., Values]]:
+    """A measure of ranked lists, ``measure(ranked, k, **settings)``, as a metric with the signature of the module."""
+
+    def register(measure: Callable[..., Values]) -> Callable[..., Values]:
+        @functools.wraps(measure)
+        def metric(
+            scores: Scores,
+            labels: Labels,
+            where: Where,
+            *,
+            k: int | None = None,
+            ties: str = "fixed",
+            key: Key | None = None,
+            **settings: Any,
+        ) -> Values:
+            return measure(_rank_lists(scores, labels, where, ties, key), k, **settings)
+
+        return OFFLINE.register(name, summary=summary, citation=citation)(metric)
+
+    return register
 
 
 def _weights(
@@ -132,30 +156,17 @@ def _first_stop(chance: Float[Array, "*lists d"], weights: Float[np.ndarray, "*o
     return jnp.sum(going * chance * weights, axis=-1)
 
 
-@OFFLINE.register(
+@_register_metric(
     "nDCG", summary="Discounted gain of the ranking over that of the best ranking.", citation="jarvelin2002ndcg"
 )
-def ndcg(
-    scores: Scores,
-    labels: Labels,
-    where: Where,
-    *,
-    k: int | None = None,
-    ties: str = "fixed",
-    key: Key | None = None,
-    dcg: str = "log2",
-) -> Values:
+def ndcg(ranked: _Ranked, k: int | None, dcg: str = "log2") -> Values:
     """Normalised discounted cumulative gain (Järvelin & Kekäläinen 2002), with discount 1 / log2(1 + rank).
 
     The best ranking is cut off at k as well.
 
     Args:
-        scores: See module.
-        labels: See module.
-        where: See module.
+        ranked: Made of scores, labels and padding; see module.
         k: See module.
-        ties: See module.
-        key: See module.
         dcg: The gain of a document: ``"log2"``, its label, as trec_eval has it; ``"exp-log2"``, 2^label − 1 (Burges et
             al. 2005), as usual in learning to rank.
 
@@ -165,85 +176,53 @@ def ndcg(
     """
     if dcg not in GAINS:
         raise ConfigError(f"dcg of nDCG must be one of {', '.join(GAINS)}, got {dcg!r}.")
-    ranked = _rank_lists(scores, labels, where, ties, key)
     gain = GAINS[dcg](ranked.labels)
     discount = _weights(lambda rank: 1 / np.log2(1 + rank), ranked, k)
     best = -jnp.sort(-gain, axis=-1)
     return _ratio(jnp.sum(ranked.group_sum(gain) / ranked.size * discount, axis=-1), jnp.sum(best * discount, axis=-1))
 
 
-@OFFLINE.register("RR", summary="1 over the rank of the first relevant document.", citation="voorhees1999trec8qa")
-def reciprocal_rank(
-    scores: Scores,
-    labels: Labels,
-    where: Where,
-    *,
-    k: int | None = None,
-    ties: str = "fixed",
-    key: Key | None = None,
-    rel: int = 1,
-) -> Values:
+@_register_metric("RR", summary="1 over the rank of the first relevant document.", citation="voorhees1999trec8qa")
+def reciprocal_rank(ranked: _Ranked, k: int | None, rel: int = 1) -> Values:
     """Reciprocal rank of the first document with a label of at least ``rel``; 0 if there is none up to rank k.
 
     Under ``ties="expected"``: given that no rank above holds a relevant document, rank o + 1 of a tie group
     of m documents, R of them relevant, holds one with probability R / (m − o). Other arguments: see module.
     """
-    ranked = _rank_lists(scores, labels, where, ties, key)
     hits = ranked.group_sum((ranked.labels >= rel).astype(jnp.float32))
     # With fewer than R documents left in the group one was met before: no reader gets here, any chance up to 1 will do.
     chance = jnp.minimum(hits / (ranked.size - ranked.offset), 1.0)
     return _first_stop(chance, _weights(lambda rank: 1 / rank, ranked, k))
 
 
-@OFFLINE.register(
+@_register_metric(
     "ERR",
     summary="Mean reciprocal rank at which a reader is satisfied who reads from the top.",
     citation="chapelle2009err",
 )
-def err(
-    scores: Scores,
-    labels: Labels,
-    where: Where,
-    *,
-    max_label: int = 4,
-    k: int | None = None,
-    ties: str = "fixed",
-    key: Key | None = None,
-) -> Values:
+def err(ranked: _Ranked, k: int | None, max_label: int = 4) -> Values:
     """Expected reciprocal rank (Chapelle et al. 2009).
 
     Each document satisfies the reader, independently, with probability (2^label − 1) / 2^max_label.
 
+    The mean over all orders of equal scores has no cheap closed form.
+
     Args:
-        scores: See module.
-        labels: See module.
-        where: See module.
+        ranked: Made of scores, labels and padding; see module.
+        k: See module.
         max_label: The largest label of the scale: 2 for LETOR 4.0; 4 for MSLR and Yahoo, and in TREC's gdeval, whatever
             the labels are. Larger labels count as this one.
-        k: See module.
-        ties: ``"fixed"`` or ``"random"``; the mean over all orders has no cheap closed form.
-        key: See module.
     """
-    if ties == "expected":
+    if ranked.ties == "expected":
         raise ConfigError("ERR has no ties='expected'. Use ties='random' with a key, and average over several keys.")
-    ranked = _rank_lists(scores, labels, where, ties, key)
     chance = _gain(jnp.minimum(ranked.labels, max_label)) / 2.0**max_label
     return _first_stop(chance, _weights(lambda rank: 1 / rank, ranked, k))
 
 
-@OFFLINE.register(
+@_register_metric(
     "AP", summary="Mean precision at the ranks of the relevant documents.", citation="buckley2000stability"
 )
-def average_precision(
-    scores: Scores,
-    labels: Labels,
-    where: Where,
-    *,
-    k: int | None = None,
-    ties: str = "fixed",
-    key: Key | None = None,
-    rel: int = 1,
-) -> Values:
+def average_precision(ranked: _Ranked, k: int | None, rel: int = 1) -> Values:
     """Average precision; relevant documents are those with a label of at least ``rel``.
 
     The sum over the first k ranks is divided by the number of all relevant documents, as trec_eval does, also
@@ -251,7 +230,6 @@ def average_precision(
     relevant, holds a relevant one with probability R / m, and then (R − 1) / (m − 1) of the o ranks above it
     in the group do. Other arguments: see module.
     """
-    ranked = _rank_lists(scores, labels, where, ties, key)
     hit = (ranked.labels >= rel).astype(jnp.float32)
     hits = ranked.group_sum(hit)
     before = jnp.take_along_axis(jnp.cumsum(hit, axis=-1), ranked.last, axis=-1) - hits
@@ -261,49 +239,30 @@ def average_precision(
     return _ratio(jnp.sum(share * (before + 1 + mates) * weights, axis=-1), jnp.sum(hit, axis=-1))
 
 
-def _expected_hits(scores: Scores, labels: Labels, where: Where, k: int | None, ties: str, key: Key | None, rel: int):
+def _expected_hits(ranked: _Ranked, k: int | None, rel: int) -> tuple[Values, Values]:
     """Expected relevant documents up to rank k, and all relevant ones."""
-    ranked = _rank_lists(scores, labels, where, ties, key)
     hit = (ranked.labels >= rel).astype(jnp.float32)
     upto = _weights(np.ones_like, ranked, k)
     return jnp.sum(ranked.group_sum(hit) / ranked.size * upto, axis=-1), jnp.sum(hit, axis=-1)
 
 
-@OFFLINE.register("P", summary="Share of relevant documents among the first k.", citation="buckley2000stability")
-def precision(
-    scores: Scores,
-    labels: Labels,
-    where: Where,
-    *,
-    k: int | None = None,
-    ties: str = "fixed",
-    key: Key | None = None,
-    rel: int = 1,
-) -> Values:
+@_register_metric("P", summary="Share of relevant documents among the first k.", citation="buckley2000stability")
+def precision(ranked: _Ranked, k: int | None, rel: int = 1) -> Values:
     """Relevant documents up to rank k, with a label of at least ``rel``, divided by k, also where fewer are ranked.
 
     Without k they are divided by the length of the list. Other arguments: see module.
     """
-    found, _ = _expected_hits(scores, labels, where, k, ties, key, rel)
-    return _ratio(found, jnp.sum(where, axis=-1).astype(jnp.float32)) if k is None else found / k
+    found, _ = _expected_hits(ranked, k, rel)
+    return _ratio(found, jnp.sum(ranked.where, axis=-1).astype(jnp.float32)) if k is None else found / k
 
 
-@OFFLINE.register("R", summary="Share of the relevant documents among the first k.", citation="buckley2000stability")
-def recall(
-    scores: Scores,
-    labels: Labels,
-    where: Where,
-    *,
-    k: int | None = None,
-    ties: str = "fixed",
-    key: Key | None = None,
-    rel: int = 1,
-) -> Values:
+@_register_metric("R", summary="Share of the relevant documents among the first k.", citation="buckley2000stability")
+def recall(ranked: _Ranked, k: int | None, rel: int = 1) -> Values:
     """Relevant documents up to rank k, with a label of at least ``rel``, divided by all of them; 0 if there are none.
 
     Other arguments: see module.
     """
-    return _ratio(*_expected_hits(scores, labels, where, k, ties, key, rel))
+    return _ratio(*_expected_hits(ranked, k, rel))
 
 
 # Its mean over queries is what the literature calls MAP.
@@ -312,14 +271,12 @@ OFFLINE.register(
 )(average_precision)
 
 
-@OFFLINE.register(
+@_register_metric(
     "MAP-JOS",
     summary="Mean of ideal rank over rank, as one paper prints its MAP; 1 is best and larger is worse.",
     citation="shi2021csfltr",
 )
-def map_jos(
-    scores: Scores, labels: Labels, where: Where, *, k: int | None = None, ties: str = "fixed", key: Key | None = None
-) -> Values:
+def map_jos(ranked: _Ranked, k: int | None) -> Values:
     """The mean average precision that Shi et al. (Journal of Software 2021, section 5.1) print. It is not AP.
 
     The mean over all documents of rank / position: ``position`` is the document's place in the ranking, from 1,
@@ -332,13 +289,11 @@ def map_jos(
     a cost, while the paper reads larger values of its MAP as better (Figure 8b): its numbers come from another one.
     Report :func:`average_precision`.
 
+    The mean over all orders of equal scores has no cheap closed form.
+
     Args:
-        scores: See module.
-        labels: See module.
-        where: See module.
+        ranked: Made of scores, labels and padding; see module.
         k: Must be None; the paper knows no cutoff.
-        ties: ``"fixed"`` or ``"random"``; the mean over all orders has no cheap closed form.
-        key: See module.
 
     Returns:
         float32 [...], at least 1; 0 for a list without any document.
@@ -346,13 +301,12 @@ def map_jos(
     >>> float(map_jos(jnp.array([2.0, 1.0]), jnp.array([0, 1]), jnp.ones(2, bool)))
     1.25
     """
-    if k is not None or ties == "expected":
+    if k is not None or ranked.ties == "expected":
         raise ConfigError("MAP-JOS has neither a cutoff nor ties='expected'; AP has both and is what to report.")
-    ranked = _rank_lists(scores, labels, where, ties, key)
     # Padding has label 0 and is last, so a stable sort keeps it behind the documents.
     ideal = jnp.argsort(-ranked.labels, axis=-1, stable=True)
     rank = jnp.argsort(ideal, axis=-1) + 1
-    documents = jnp.sum(where, axis=-1, keepdims=True)
+    documents = jnp.sum(ranked.where, axis=-1, keepdims=True)
     position = jnp.broadcast_to(jnp.arange(1, rank.shape[-1] + 1), rank.shape)
     quotient = jnp.where(position <= documents, rank / position, 0.0)
     return _ratio(jnp.sum(quotient, axis=-1), documents[..., 0].astype(jnp.float32))

@@ -43,6 +43,13 @@ class CurvesShown(Shown):
     }
 
     @override
+    def done_rounds(self, run: Run) -> int:
+        online = run.metrics.where(split="online")
+        if not len(online):  # evaluations alone: one is named by how many rounds were done before it
+            return run.last_round
+        return min(len(online.where(seed=seed).unique("round")) for seed in run.seeds)
+
+    @override
     def telling(self, run: Run, split: str, measure: str) -> bool:
         return split == "online" or measure.startswith("expected")
 

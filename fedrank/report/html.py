@@ -9,8 +9,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import os
 from collections.abc import Iterable
 from importlib import resources
+from pathlib import Path
+
+from fedrank.core.errors import RunError
 
 _VOID = {"meta", "input", "br", "hr"}
 
@@ -55,6 +59,12 @@ def bullets(lines: Iterable[object], **attributes: object) -> Html:
     return h("ul", *(h("li", line) for line in lines), **attributes)
 
 
+def warn(title: str, *content: object, label: str = "") -> Html:
+    """A box with what a reader looks at first; ``label`` names it for those who do not see it."""
+    about = {"class_": "warning", "role": "note", "aria_label": label or title}
+    return h("div", h("strong", title), *content, **about)
+
+
 def section(anchor: str, title: str, *children: object) -> Html:
     """A folded section with a heading; a link to its anchor unfolds it."""
     return h("details", h("summary", h("h2", title)), h("div", *children, class_="folded"), id=anchor)
@@ -81,3 +91,20 @@ def document(title: str, *body: object) -> str:
     )
     shown = h("body", h("main", *body), h("script", Html(script)))
     return f"<!doctype html>\n{h('html', head, shown, lang='en')}\n"
+
+
+def write_document(page: str, file: str | os.PathLike[str]) -> Path:
+    """Write a :func:`document` and return its file.
+
+    Raises:
+        RunError: It cannot be written.
+    """
+    path = Path(file)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise RunError(
+            f"{path}: the page cannot be written ({error.strerror}). Name another file with --out."
+        ) from error
+    return path

@@ -16,7 +16,7 @@ from fedrank.core.errors import RunError
 from fedrank.report import figures
 from fedrank.report.charts import Chart
 from fedrank.report.claims import Opening, head
-from fedrank.report.html import Html, document, h, section
+from fedrank.report.html import Html, document, h, section, write_document
 from fedrank.report.load import load
 from fedrank.report.run import Run
 from fedrank.report.tables import Table
@@ -105,12 +105,4 @@ def write_findings_page(
         section("words", "The same in sentences", h("ul", *said)),
         h("footer", f"Made by {command}."),
     )
-    path = Path(file)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise RunError(
-            f"{path}: the page cannot be written ({error.strerror}). Name another file with --out."
-        ) from error
-    return path
+    return write_document(page, file)

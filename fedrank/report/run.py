@@ -274,6 +274,8 @@ class Shown(abc.ABC):
 
     def generated(self, run: Run) -> bool:
         """True if the data was generated rather than collected."""
+        if getattr(run.details, "generated", False):
+            return True
         if run.environment.get("generated") is not None:
             return bool(run.environment["generated"])
         return str(run.setting("data")).startswith("generated")
@@ -288,7 +290,8 @@ class Shown(abc.ABC):
 
     def caveats(self, run: Run) -> list[str]:
         """Caveats that a reader of any number of this run must know, besides those of every task."""
-        return []
+        part = run.setting("devices.dropout")
+        return [f"{part:.0%} of the replies do not arrive".replace("%", " %", 1)] if part else []
 
     def more_caveats(self, run: Run) -> list[str]:
         """Caveats that follow the one about generated data."""
@@ -300,10 +303,8 @@ class Shown(abc.ABC):
 
     def done_rounds(self, run: Run) -> int:
         """Rounds that every seed has done."""
-        online = run.metrics.where(split="online")
-        if not len(online):  # evaluations alone: one is named by how many rounds were done before it
-            return run.last_round
-        return min(len(np.unique(online.where(seed=seed)["round"])) for seed in run.seeds)
+        # A number that is undefined has no row, and not every round is evaluated.
+        return int(run.setting("rounds", 0)) if run.finished else run.last_round
 
     def nothing_crossed(self, run: Run) -> list[str]:
         """Sentences of a run with an empty ledger, where it is empty on purpose."""

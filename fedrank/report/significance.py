@@ -205,8 +205,6 @@ def adjust(p_values: Sequence[float] | np.ndarray, method: str = "holm") -> np.n
     >>> adjust([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.06, 0.06]
     """
-    from scipy.stats import false_discovery_control
-
     if method not in CORRECTIONS:
         raise UnknownNameError("correction", method, CORRECTIONS)
     p = np.asarray(p_values, np.float64)
@@ -215,6 +213,8 @@ def adjust(p_values: Sequence[float] | np.ndarray, method: str = "holm") -> np.n
     if method == "bonferroni" or p.size == 0:
         return np.minimum(p * p.size, 1.0)
     if method == "benjamini-hochberg":
+        from scipy.stats import false_discovery_control
+
         return np.asarray(false_discovery_control(p, method="bh"), np.float64)
     order = np.argsort(p)
     adjusted = np.empty_like(p)

@@ -341,11 +341,7 @@ class TrainAlone(SiloExchange, request=Nothing, reply=Nothing):
 class DrawNetwork(TrainAlone):
     """Before round 0 a silo draws a fresh network and, if there is pre-training, trains it for the first time."""
 
-    name = "pretrain"
-
-    @override
-    def due(self, number: Any) -> Any:
-        return number == 0
+    name, once = "pretrain", True
 
     @override
     def draw(self, key: UInt32[np.ndarray, "silos 2"]) -> PyTree:

@@ -719,16 +719,12 @@ class Judging(WithTarget):
 class Probe(Judging, request=Candidates, reply=Judged):
     """The target judges every silo's first model by itself: below one half, labels look inverted."""
 
-    name = "probe"
+    name, once = "probe", True
 
     @property
     @override
     def sizes(self) -> dict[str, int]:
         return {**self.settings.sizes, "models": self.settings.silos}
-
-    @override
-    def due(self, number: Any) -> Any:
-        return number == 0
 
     @override
     def ask(self, state: ServerState) -> Candidates:
@@ -842,11 +838,7 @@ class Judge(Judging, request=Candidates, reply=Judged):
 class Tell(SiloExchange, request=Nothing, reply=Told):
     """The other silos tell, once, what their training rows say of a regression: model and second derivatives."""
 
-    name, trains = "tell", False
-
-    @override
-    def due(self, number: Any) -> Any:
-        return number == 0
+    name, trains, once = "tell", False, True
 
     @override
     def asked(self, state: ServerState, parties: int) -> Bool[np.ndarray, " silos"]:
@@ -871,11 +863,7 @@ class Tell(SiloExchange, request=Nothing, reply=Told):
 class Refit(WithTarget, request=AllTold, reply=Trained):
     """The target fits a regression to all of its rows, shrunk to silos that are alike, and sends it."""
 
-    name = "refit"
-
-    @override
-    def due(self, number: Any) -> Any:
-        return number == 0
+    name, once = "refit", True
 
     @override
     def ask(self, state: ServerState) -> AllTold:

@@ -15,10 +15,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import expit
 
-from fedrank.core.errors import ConfigError, UnknownNameError
-
-#: Families by name, and what the label is.
-FAMILIES = {"logistic": "0 or 1", "linear": "a number"}
+from fedrank.core.errors import ConfigError
 
 
 class Sums(NamedTuple):
@@ -61,16 +58,6 @@ class Sums(NamedTuple):
         return cls(float(flat[0]), flat[1 : 1 + p], information + np.triu(information, 1).T)
 
 
-def check_family(name: str) -> None:
-    """Refuse a family that there is not.
-
-    Raises:
-        UnknownNameError: Says which there are.
-    """
-    if name not in FAMILIES:
-        raise UnknownNameError("family of a generalised linear model", name, tuple(FAMILIES))
-
-
 def sums(
     family: str,
     beta: Float[np.ndarray, " p"],
@@ -80,7 +67,7 @@ def sums(
     """Terms of one silo: the log-likelihood of its rows at β, and its derivatives.
 
     Args:
-        family: One of :data:`FAMILIES`.
+        family: ``"logistic"`` or ``"linear"``.
         beta: β.
         x: The silo's rows, a column of ones for the intercept.
         y: Its labels.
@@ -93,23 +80,6 @@ def sums(
     # log(1 + e^η) without overflow.
     value = float(y @ eta - np.logaddexp(0.0, eta).sum())
     return Sums(value, x.T @ (y - mean), (x * (mean * (1 - mean))[:, None]).T @ x)
-
-
-def firth_gradient(
-    beta: Float[np.ndarray, " p"],
-    covariance: Float[np.ndarray, "p p"],
-    x: Float[np.ndarray, "rows p"],
-) -> Float[np.ndarray, " p"]:
-    """Terms of one silo in the derivatives of ½ log det(Σ H) of a logistic model (Firth 1993): Σ h (½ − μ) x.
-
-    Args:
-        beta: β.
-        covariance: (Σ H)⁻¹ of all silos at β.
-        x: The silo's rows.
-    """
-    mean = expit(x @ beta)
-    leverage = mean * (1 - mean) * np.einsum("ij,jk,ik->i", x, covariance, x)
-    return x.T @ (leverage * (0.5 - mean))
 
 
 #: What asks all silos for their sums at β.

@@ -407,6 +407,12 @@ class SiloExchange(Exchange):
 
     #: Whether the answer takes the random numbers of a local training.
     trains = True
+    #: Whether it takes place in the first round only.
+    once = False
+
+    @override
+    def due(self, number: Any) -> Any:
+        return number == 0 if self.once else super().due(number)
 
     @override
     def draw(self, key: Any) -> PyTree:
@@ -425,11 +431,7 @@ class SiloExchange(Exchange):
 class Pretrain(SiloExchange, request=Model, reply=Ready):
     """Before round 0 every silo trains the same fresh network and keeps the outcome (Lundahl 2021, Section 8.5)."""
 
-    name = "pretrain"
-
-    @override
-    def due(self, number: Any) -> Any:
-        return number == 0
+    name, once = "pretrain", True
 
     @override
     def ask(self, state: PyTree) -> PyTree:

@@ -5,13 +5,10 @@ takes the values of the platform that acts ("own") and those of the others, and 
 (equations 9 to 12). The same weights serve every platform, because "own" comes first.
 
 The networks here share one small network over all items. Permute the candidates, and the values are permuted alike:
-where candidates are drawn anew every round, a place in the list means nothing. Their output is linear. The published
-networks, which have an output for each place, are in :mod:`fedrank.slates.networks`.
+where candidates are drawn anew every round, a place in the list means nothing. Their output is linear.
 
 Weights are one flat float32 vector, layer by layer: W [inputs, outputs] row by row, then b. They start as PyTorch's
 linear layers do: uniform on ±1/√inputs.
-
-Networks of the published FedSlate: over all places of the list of candidates at once.
 """
 
 from __future__ import annotations
@@ -29,7 +26,6 @@ from typing_extensions import override
 from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.lazy import jax, jnp
-from fedrank.slates.fedslate_2024 import PUBLISHED_WIDTHS
 
 #: Beyond this, exp would overflow when squared, and Mish is the identity to the last bit.
 _MISH_LINEAR = 20.0
@@ -65,8 +61,8 @@ def _mish_gate(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     return square / (square + 2.0)
 
 
-class LocalQ(ABC):
-    """A platform's own network: a Q-value for each candidate slate item, from a user's and the items' features."""
+class Network(ABC):
+    """A network whose weights are one vector."""
 
     @property
     @abstractmethod
@@ -76,6 +72,10 @@ class LocalQ(ABC):
     @abstractmethod
     def init(self, key: Key[Array, ""]) -> Float[Array, " weights"]:
         """Random first weights; ``key`` is consumed."""
+
+
+class LocalQ(Network):
+    """A platform's own network: a Q-value for each candidate slate item, from a user's and the items' features."""
 
     @abstractmethod
     def values(
@@ -102,17 +102,8 @@ class LocalQ(ABC):
         return jax.vmap(self.values, in_axes=(None, 0, 0))(weights, user, items)
 
 
-class FederatedQ(ABC):
+class FederatedQ(Network):
     """The network Ω that joins the platforms' values."""
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """Number of weights of the network."""
-
-    @abstractmethod
-    def init(self, key: Key[Array, ""]) -> Float[Array, " weights"]:
-        """Random first weights; ``key`` is consumed."""
 
     @abstractmethod
     def values(
@@ -395,72 +386,3 @@ def forward(
         x, layers = x @ matrix + bias[None], layers[1:]
         x = mish(x) if layers else x
     return x
-
-
-@dataclass(frozen=True)
-class PositionalQ(LayeredNetwork, LocalQ):
-    """A platform's published network: one over [user ‖ items row by row], with an output for each place.
-
-    Attributes:
-        user_features: F.
-        item_features: d.
-        candidates: N.
-        widths: Units of each hidden layer; published: five of 4,096.
-        squash: Whether a hyperbolic tangent is applied to the outputs.
-    """
-
-    user_features: int
-    item_features: int
-    candidates: int
-    widths: tuple[int, ...] = PUBLISHED_WIDTHS[0]
-    squash: bool = True
-
-    def __post_init__(self):
-        check_network(self.widths, item_features=self.item_features, candidates=self.candidates)
-
-    @property
-    @override
-    def layers(self) -> tuple[tuple[int, int], ...]:
-        return layer_pairs(self.user_features + self.candidates * self.item_features, self.widths, self.candidates)
-
-    @override
-    def values(self, weights, user, items):
-        together = jnp.concatenate([user, items.reshape(-1)])[None]
-        out = forward(weights, self.layers, together)[0]
-        return jnp.tanh(out) if self.squash else out
-
-
-@dataclass(frozen=True)
-class PositionalHead(LayeredNetwork, FederatedQ):
-    """The published federated network: one over [own ‖ others], with an output for each place.
-
-    Attributes:
-        candidates: N.
-        widths: Units of each hidden layer; published: four of 2,048, where the paper says five layers.
-        squash: Whether a hyperbolic tangent is applied to the outputs.
-    """
-
-    candidates: int
-    widths: tuple[int, ...] = PUBLISHED_WIDTHS[1]
-    squash: bool = True
-
-    def __post_init__(self):
-        check_network(self.widths, candidates=self.candidates)
-
-    @property
-    @override
-    def layers(self) -> tuple[tuple[int, int], ...]:
-        return layer_pairs(2 * self.candidates, self.widths, self.candidates)
-
-    @override
-    def values(self, weights, own, others):
-        out = forward(weights, self.layers, jnp.concatenate([own, others])[None])[0]
-        return jnp.tanh(out) if self.squash else out
-
-
-@dataclass(frozen=True)
-class PositionalLinearHead(PositionalHead):
-    """The paper's ablation of the federated network: a single linear layer over [own ‖ others]."""
-
-    widths: tuple[int, ...] = ()
-    squash: bool = False

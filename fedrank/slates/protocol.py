@@ -29,13 +29,13 @@ class PlatformProtocol(Protocol):
 
     Attributes:
         world: The users; None: those of the run.
-        mode: ``"published"`` where it does as a published code does, in names of runs.
         central: Each platform sees the user as all of them do.
         silent: Platforms tell each other nothing.
         plans: Platforms serve by themselves: nothing crosses but sums and models, a few times.
         scores: What it learns can value items by itself: runs leave a :class:`fedrank.slates.model.SlateModel`.
         fresh: Platforms see the user as the round begins.
-        faults: Faults of a published code that are on.
+        faults: Faults of a published code that are on: of each its ``key``, the setting, its ``name``, and ``what`` it
+            is.
         notes: Sentences that a reader of the results must know.
         cites: Keys of publications that its settings rest on, beside its own.
         delta: δ of the account of a run.
@@ -44,13 +44,12 @@ class PlatformProtocol(Protocol):
     task = "slates"
     run_settings: ClassVar[type[SlatesRun]] = SlatesRun
     world: Satisfaction | None = None
-    mode: str = "corrected"
     central: bool = False
     silent: bool = False
     plans: ClassVar[bool] = False
     scores: ClassVar[bool] = False
     fresh: bool = True
-    faults: tuple[str, ...] = ()
+    faults: tuple[Mapping[str, str], ...] = ()
     notes: tuple[str, ...] = ()
     cites: tuple[str, ...] = ()
     delta: float = DELTA

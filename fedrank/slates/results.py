@@ -367,8 +367,7 @@ def about(experiment: SlateExperiment) -> dict[str, Json]:
         "feedback": list(e.protocol.feedback),
         "protocol": e.config.protocol,
         "central": e.protocol.central,
-        "mode": e.protocol.mode,
-        "faults": list(e.protocol.faults),
+        "faults": [dict(one) for one in e.protocol.faults],
         "world": {
             "preset": w.preset,
             "candidates": world.candidates,

@@ -60,8 +60,7 @@ class SlatesTask(Task[SlatesRun]):
 
     @override
     def folder_name(self, config: SlatesRun) -> str:
-        mode = "" if config.played.mode == "corrected" else config.played.mode
-        return "-".join(filter(None, (config.protocol, config.world.preset, mode)))
+        return f"{config.protocol}-{config.world.preset}"
 
 
 TASK = SlatesTask()

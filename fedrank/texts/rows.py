@@ -17,9 +17,9 @@ from jaxtyping import Bool, Float32, Int32, Int64
 from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Party
 from fedrank.engine.simulator import run_setup
-from fedrank.texts.attacks.documents import InsiderReads, insider_reads
 from fedrank.texts.data.features import Statistics, statistics_of
 from fedrank.texts.data.silos import Federation
+from fedrank.texts.insider import InsiderReads, insider_reads
 from fedrank.texts.silo_sketch.setup import SketchSetup
 from fedrank.texts.silo_sketch.setup.exchange_sketches import rows_of_party
 from fedrank.texts.silo_sketch.setup.rows import (

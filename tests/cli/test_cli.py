@@ -166,9 +166,9 @@ def test_protocols_are_listed(capsys):
     devices = ["foltr-es", "foltr-pdgd", "fedopt-pdgd", "fedprox-pdgd", "pdgd", "dbgd", "mgd", "fedper-pdgd"]
     zoo = ["foltr-es-2019", "foltr-nes", "foltr-cma", "foltr-pdgd-2021", "async-pdgd", "rankguard"]
     zoo += ["coltr", "foltr-coltr", "mdprank"]
-    zoo += ["apfl", "ditto", "fedbn", "fedfomo", "ifca"]
+    zoo += ["apfl", "ditto", "fedbn", "fedfomo", "ifca", "leave-one-out", "vertical-slate-2024"]
     silos = ["bandit-fedavg", "fedavg", "fedavg-finetune", "fedper"]
-    silos += ["leave-one-out", "local-only", "pooled", "silo-sketch", "silo-sketch-2021"]
+    silos += ["local-only", "pooled", "silo-sketch", "silo-sketch-2021"]
     assert {row["name"] for row in rows} == {
         *devices,
         *zoo,

@@ -24,12 +24,12 @@ from fedrank.metrics.returns import MeanInterval
 from fedrank.privacy.audit import Audited
 from fedrank.ranking import plan as planning
 from fedrank.ranking.schedule import Schedule
-from fedrank.silos.attacks.membership import Membership
 from fedrank.silos.records.ways import private_answer
 from fedrank.silos.sceptic.compare import answer
-from fedrank.texts.attacks.finding import Finding
+from fedrank_zoo.findings import Finding
 from fedrank_zoo.linking.world import Linked
 from fedrank_zoo.optuna_search.search import Trial
+from fedrank_zoo.record_attack.membership import Membership
 from fedrank_zoo.slate_attacks.leak import Leak
 
 FINDINGS = [
@@ -222,7 +222,7 @@ def _replaced(name: str, result: Any, *words: str, page: str = "") -> Maker:
 
 
 def _attack_records(folder: Path, replace: Callable[[str, Any], None], seeds: int) -> Made:
-    replace("fedrank.silos.attacks.membership.attack_records", lambda *_: MEMBERS)
+    replace("fedrank_zoo.record_attack.membership.attack_records", lambda *_: MEMBERS)
     return Made(("privacy", "attack", "records", str(write_table(folder / "table.csv")), *COLUMNS))
 
 
@@ -314,7 +314,7 @@ SENTENCES: Mapping[tuple[str, str], Maker] = {
         "fedrank_zoo.sketch_attack.suite.attack_sketches", FINDINGS, "privacy", "attack", "sketch", page="sketch.html"
     ),
     ("privacy attack documents", ""): _replaced(
-        "fedrank.texts.attacks.served.attack_documents", FINDINGS,
+        "fedrank_zoo.document_attack.served.attack_documents", FINDINGS,
         "privacy", "attack", "documents", "cranfield", page="documents.html",
     ),
     ("privacy attack slates", ""): _replaced(
@@ -378,6 +378,6 @@ PAGES = {
     "fedrank.silos.report.study.write_study": "silos analyse",
     "fedrank_zoo.slate_attacks.page.write_page": "privacy attack slates",
     "fedrank_zoo.sketch_attack.page.write_page": "privacy attack sketch",
-    "fedrank.texts.attacks.page.write_documents_page": "privacy attack documents",
+    "fedrank_zoo.document_attack.page.write_documents_page": "privacy attack documents",
     "fedrank.deploy.hub.status.page": "",  # a server's page: it has no command
 }

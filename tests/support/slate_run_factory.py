@@ -36,7 +36,7 @@ def make_slate_run(
     gains: tuple[float, ...] = (60.0, 40.0),
     noise: float = 5.0,
     policies: dict[str, float] | None = None,
-    faults: tuple[str, ...] = (),
+    faults: tuple[dict[str, str], ...] = (),
     sensitivity: float | None = None,
     epsilon: float | None = None,
     done: bool = True,
@@ -85,7 +85,7 @@ def make_slate_run(
     sees = [feedback == "all" or not place for place in range(platforms)]
     slates = {
         "platforms": list(names), "feedback": sees, "protocol": protocol, "central": central,
-        "mode": "published" if faults else "corrected", "faults": list(faults),
+        "faults": list(faults),
         "world": {
             "preset": "recsim", "candidates": candidates, "slate": 3, "platforms": platforms, "memory_discount": 0.9,
             "sensitivity": 0.01 if sensitivity is None else sensitivity, "observation_noise": 0.1,

@@ -22,6 +22,8 @@ from fedrank.slates.fedslate.settings import FederatedSlates, Slates
 from fedrank.slates.fedslate.state import Transition
 from fedrank.slates.learner import UserVisits
 from fedrank.slates.world.satisfaction import Satisfaction
+from fedrank_zoo.fedslate_2024 import FedSlate2024
+from fedrank_zoo.fedslate_2024.settings import PublishedSlates
 
 #: Candidates, items of a slate, moments in a batch, moments kept, rounds of an episode, platforms, hidden units.
 N, SLATE, B, MEMORY, EPISODE, K, WIDTH = 5, 2, 3, 12, 5, 2, 4
@@ -51,7 +53,7 @@ def settings(kind: type[Slates] = FederatedSlates, **given: Any) -> Any:
         "decay": 1.0,
         "floor": EXPLORES,
     }
-    if kind is FederatedSlates:
+    if issubclass(kind, FederatedSlates):
         usual["head_widths"] = (WIDTH,)
     return dataclasses.replace(kind(**{**usual, **given}).resolved(1000, World()), world=world)
 
@@ -59,6 +61,11 @@ def settings(kind: type[Slates] = FederatedSlates, **given: Any) -> Any:
 def slates(kind: type[Slates] = FederatedSlates, **given: Any) -> Any:
     """FedSlate, or of ``LocalSlates`` SlateQ, with :func:`settings`."""
     return (FedSlate if kind is FederatedSlates else LocalSlateQ)(settings(kind, **given))
+
+
+def published(**given: Any) -> FedSlate2024:
+    """FedSlate with :func:`settings` and with faults of the published code."""
+    return FedSlate2024(settings(PublishedSlates, mode="corrected", **given))
 
 
 PROTOCOL = slates()
@@ -121,7 +128,8 @@ def _asked(e, state, own, key, heard, sent):
 
     def answer(own, number):
         mine = jax.tree.map(lambda leaf: leaf[number], request) if e.personal else request
-        mixed = jax.random.fold_in(jax.random.fold_in(key, number), FedSlate(e.settings).exchanges.index(e))
+        place = [called(one) for one in FedSlate(e.settings).exchanges].index(called(e))
+        mixed = jax.random.fold_in(jax.random.fold_in(key, number), place)
         party, reply = e.answer(mine, Party(None, own), mixed)
         return party.own, reply
 

@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.texts.attacks.finding import mean_interval
+from fedrank.texts.insider import mean_interval
 from fedrank.texts.sketch import SketchShape
 from fedrank.texts.sketch.noise import SketchNoise
 from fedrank_zoo.silo_sketch_2021 import PAPER_ATTACK, PrintedNoise

@@ -250,11 +250,11 @@ class PrivateAnswer:
         """As it stands in a file; ``names`` are those of the senders."""
         return {
             "recommended": self.recommended,
-            "auc": _numbers(self.recommended_auc),
-            "over_alone": _numbers(self.gain),
-            "nested_auc": _numbers(self.nested),
+            "auc": self.recommended_auc.as_json(),
+            "over_alone": self.gain.as_json(),
+            "nested_auc": self.nested.as_json(),
             "ways": {
-                way: {"title": WAYS[way], "auc": _numbers(a), "over_alone": _numbers(b)}
+                way: {"title": WAYS[way], "auc": a.as_json(), "over_alone": b.as_json()}
                 for way, (a, b) in self.rows.items()
             },
             "verdicts": {names[v.silo]: v.as_json() for v in self.verdicts},
@@ -299,9 +299,3 @@ def private_answer(own: Own, sent: Sequence[Sent], ranges: Ranges, seed: int = 0
         verdicts=tuple(verdicts),
         chosen=final,
     )
-
-
-def _numbers(found: Estimate) -> dict[str, Json]:
-    low, high = found.interval()
-    values = {"value": found.value, "error": found.error, "low": low, "high": high}
-    return {name: float(value) if np.isfinite(value) else None for name, value in values.items()}

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fedrank import __version__
-from fedrank.core.errors import RunError
 from fedrank.core.registry import bibtex
 from fedrank.core.trees import Json
 from fedrank.report.claims import Measured, Named, Number, Opening, Sentence, Share, head, say
 from fedrank.report.figures import Level, levels_figure
-from fedrank.report.html import Html, bullets, document, h, section
+from fedrank.report.html import Html, bullets, document, h, section, warn, write_document
 from fedrank.report.statistics import p_is
 from fedrank.report.tables import Column, Table
 from fedrank.report.wording import in_words
@@ -55,23 +54,18 @@ def write_answers(made: Mapping[str, Json], answers: Sequence[Answer], file: str
         ),
     )
     caveats = [*(["Generated data"] if made.get("generated") else []), *_warnings(answers)]
+    box = warn("Look at this first", bullets(caveats), label="Warning") if caveats else None
     about = f"fedrank silos compare · {made['data']} · {made['label']}"
     page = document(
         f"{title} – fedrank",
-        head(opening, about, (), chart.figure("ways", opening.description), _warning(caveats)),
+        head(opening, about, (), chart.figure("ways", opening.description), box),
         *(_overview(answers) if len(answers) > 1 else ()),
         *parts,
-        section("flow", "Rows in, out, and why", _flow(first), _list(made["notes"])),
+        section("flow", "Rows in, out, and why", _flow(first), bullets(made["notes"])),
         section("methods", "For a paper", h("p", methods(first)), h("pre", h("code", bibtex(_CITED)))),
         h("footer", f"Made by fedrank silos compare, fedrank {__version__}, seed {made['seed']}."),
     )
-    path = Path(file)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise RunError(f"{path}: the page cannot be written ({error.strerror}). Name another with --out.") from error
-    return path
+    return write_document(page, file)
 
 
 def answers_sentence(answers: Sequence[Answer]) -> Sentence:
@@ -317,17 +311,6 @@ def _flow(one: Answer) -> Table:
 
 def _warnings(answers: Sequence[Answer]) -> list[str]:
     return [f"For {one.name}: {said}" for one in answers for said in one.warnings()]
-
-
-def _warning(said: Sequence[str]) -> Html | None:
-    if not said:
-        return None
-    items = _list(said)
-    return h("div", h("strong", "Look at this first"), items, class_="warning", role="note", aria_label="Warning")
-
-
-def _list(said: Sequence[str]) -> Html:
-    return bullets(said)
 
 
 def _ends(ends: tuple[float, float], signed: bool = True) -> str:

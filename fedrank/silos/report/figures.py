@@ -21,7 +21,7 @@ from fedrank.report import describe, figures, wording
 from fedrank.report.charts import Chart, Entry, Panel, compose, element, text, text_width, ticks, tooltip_of
 from fedrank.report.run import Run
 from fedrank.report.statistics import curve
-from fedrank.silos.report.files import Arm, Silos
+from fedrank.silos.report.files import Arm, Silos, silos_of
 
 #: More arms than this in one figure cannot be told apart; the rest is summed up, or left out where it has no sum.
 MOST_ARMS = 6
@@ -141,7 +141,7 @@ def matrix_figure(run: Run) -> Chart:
 
     Colour is for verdicts: the largest difference may well be the one that is known least.
     """
-    silos = _silos(run)
+    silos = silos_of(run)
     cells, most = _cells(silos)
     small = len(silos.names) > MOST_NUMBERS
     wide, high = (16.0, 16.0) if small else (96.0, 46.0)
@@ -241,13 +241,9 @@ def baseline_values(run: Run, target: str) -> dict[str, float]:
     return found
 
 
-def _silos(run: Run) -> Silos:
-    return run.details
-
-
 def _arms_of(run: Run, target: str) -> tuple[Silos, Frame]:
     """Files of the run about its silos, and the rows of a target's arms."""
-    silos = _silos(run)
+    silos = silos_of(run)
     assert silos.plays is not None
     # Rounds are numbered from 0 where they are played and from 1 where they are measured, which readers see.
     plays = silos.plays.where(target=target)

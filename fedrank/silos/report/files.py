@@ -15,6 +15,7 @@ from pathlib import Path
 from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.report.files import convert_content, json_object, parquet
+from fedrank.report.run import Run
 from fedrank.report.statistics import Interval
 
 #: Columns of ``arms.parquet`` and what each may hold.
@@ -150,6 +151,11 @@ class Silos:
     def warnings(self) -> list[tuple[str, Helper]]:
         """Pairs (target, helper) where the helper harms the target."""
         return [(t, h) for t, found in self.findings.items() for h in found.helpers if h.verdict == "harms"]
+
+
+def silos_of(run: Run) -> Silos:
+    """The run's data about its silos."""
+    return run.details
 
 
 def read_silos(folder: Path, *, finished: bool, expected: bool) -> Silos | None:

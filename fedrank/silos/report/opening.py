@@ -25,7 +25,7 @@ from fedrank.report.figures import Level
 from fedrank.report.run import Run
 from fedrank.report.statistics import Interval, mean_interval
 from fedrank.silos.report.figures import LOSS, baseline_values, measured_by
-from fedrank.silos.report.files import Silos
+from fedrank.silos.report.files import Silos, silos_of
 from fedrank.silos.report.tables import DIGITS, against, best_test, difference_of, is_refit
 
 #: Name of the chart that the page opens with.
@@ -50,7 +50,7 @@ def opening_of(run: Run, harmful: Sequence[str]) -> Opening:
         run: A run over silos.
         harmful: The silos that harm a target.
     """
-    silos = _silos(run)
+    silos = silos_of(run)
     target = _only(silos)
     if target is None:
         title = f"Whose models help whom? {len(silos.names)} silos of {_data(run)}"
@@ -69,7 +69,7 @@ def opening_of(run: Run, harmful: Sequence[str]) -> Opening:
 
 def chart(run: Run) -> Chart | None:
     """Levels of the ways of training of one target, or gains over training alone of several; None without values."""
-    return sections.opening_chart(run, _levels(run), _title(run), DIGITS, signed=_only(_silos(run)) is None)
+    return sections.opening_chart(run, _levels(run), _title(run), DIGITS, signed=_only(silos_of(run)) is None)
 
 
 def _of_one(run: Run, target: str) -> tuple[Sentence, list[Number]]:
@@ -94,7 +94,7 @@ def _of_one(run: Run, target: str) -> tuple[Sentence, list[Number]]:
 
 def _rows(run: Run, target: str) -> str:
     """Number of a target's rows that judge the model, and of all its rows; empty if the run does not say."""
-    of = _silos(run).rows.get(target, {})
+    of = silos_of(run).rows.get(target, {})
     counts = [n for split in ("train", "vali", "test") if isinstance(n := of.get(split), int)]
     return f"{counts[2]:,} test rows of {sum(counts):,}" if len(counts) == 3 else ""
 
@@ -108,7 +108,7 @@ def _results(run: Run, target: str, reached: Measured, found: Sequence[Compariso
     best = _best_tried(run, target)
     if best is None:
         return say(ours, ": ", beside, ".")
-    about, value = _silos(run).sceptic[target], _against_tried(run, target)
+    about, value = silos_of(run).sceptic[target], _against_tried(run, target)
     tried, its = Named(f"“{best['title']}”"), Measured(best["mean"], measure, DIGITS)
     on = say(f"on the same {about['rows']:,.0f} rows of ", whose)
     if value.verdict is Verdict.WORSE:
@@ -124,7 +124,7 @@ def _results(run: Run, target: str, reached: Measured, found: Sequence[Compariso
 
 def _best_tried(run: Run, target: str) -> Mapping[str, Any] | None:
     """The best simple baseline, as ``sceptic.json`` has it; None where the run has none."""
-    about = _silos(run).sceptic.get(target)
+    about = silos_of(run).sceptic.get(target)
     return about["ways"][about["best"]] if about and about.get("best") else None
 
 
@@ -149,7 +149,7 @@ def _turn(value: Interval) -> Interval:
 
 
 def _of_many(run: Run) -> tuple[Sentence, list[Number]]:
-    silos, measure = _silos(run), measured_by(run)
+    silos, measure = silos_of(run), measured_by(run)
     gains = {target: value for target in silos.targets if (value := against(run, target, "alone")) is not None}
     if not gains:
         reached = [mean_interval(list(best_test(run, t).values())).mean for t in silos.targets if best_test(run, t)]
@@ -177,7 +177,7 @@ def _of_many(run: Run) -> tuple[Sentence, list[Number]]:
 
 
 def _levels(run: Run) -> list[Level]:
-    silos = _silos(run)
+    silos = silos_of(run)
     target = _only(silos)
     if target is None:
         found = [(target, against(run, target, "alone")) for target in silos.targets[:MOST_TARGETS]]
@@ -203,7 +203,7 @@ def _levels(run: Run) -> list[Level]:
 
 
 def _title(run: Run) -> str:
-    target, measure = _only(_silos(run)), measured_by(run)
+    target, measure = _only(silos_of(run)), measured_by(run)
     if target is None:
         return f"{measure} gained over training alone"
     less = ", less is better" if measure == LOSS else ""
@@ -219,7 +219,7 @@ def _against(run: Run, target: str) -> dict[str, Comparison]:
 def _sent(run: Run) -> Number | None:
     """Bytes that a silo sends and receives in a round, in the mean over silos; None where nothing crosses."""
     rounds = max((entry.round for entry in run.ledger or ()), default=0) + 1
-    return sections.sent(run, rounds * len(_silos(run).names), "in a round", ", on average")
+    return sections.sent(run, rounds * len(silos_of(run).names), "in a round", ", on average")
 
 
 def _seeds(run: Run) -> str:
@@ -238,7 +238,3 @@ def _capital(text: str) -> str:
 def _only(silos: Silos) -> str | None:
     """The target, or None if there are several."""
     return silos.targets[0] if len(silos.targets) == 1 else None
-
-
-def _silos(run: Run) -> Silos:
-    return run.details

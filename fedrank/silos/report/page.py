@@ -22,13 +22,13 @@ from fedrank.report import describe, sections, tables, wording
 from fedrank.report.charts import Chart
 from fedrank.report.claims import Opening
 from fedrank.report.files import parquet
-from fedrank.report.html import Html, bullets, h
+from fedrank.report.html import Html, bullets, h, warn
 from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Section, Shown
 from fedrank.report.statistics import Interval
 from fedrank.report.tables import Table, final_table, to_json
 from fedrank.silos.report import figures as silo_figures
 from fedrank.silos.report import tables as silo_tables
-from fedrank.silos.report.files import Silos, read_silos
+from fedrank.silos.report.files import read_silos, silos_of
 from fedrank.silos.report.opening import CHART, opening_of
 from fedrank.silos.report.opening import chart as opening_chart
 from fedrank.silos.report.tables import UNDEFINED, helpers_table, ledger_words, look_table, sceptic_table
@@ -38,9 +38,6 @@ _EXPECT_NOTHING = ("extreme-explore", "bayesian-extreme-explore", "fixed")
 
 #: Most targets that have their own figures and tile; tables and the matrix have all of them.
 MOST_TARGETS = 6
-
-_AGAINST = {"alone": "target alone", "everyone": "everyone (federated averaging)"}
-
 
 #: How a first look was made.
 _LOOKED = h(
@@ -53,7 +50,7 @@ _LOOKED = h(
 
 def charts(run: Run) -> dict[str, Chart]:
     """All figures of the page by name, which is also that of its file: letters, digits and hyphens."""
-    silos, measure = _silos(run), silo_figures.measured_by(run)
+    silos, measure = silos_of(run), silo_figures.measured_by(run)
     first = opening_chart(run)
     out: dict[str, Chart] = {} if first is None else {CHART: first}
     if len(silos.targets) > 1 and silos.compared_targets:
@@ -82,7 +79,7 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
         run: A run over silos.
         drawn: From :func:`charts`.
     """
-    silos = _silos(run)
+    silos = silos_of(run)
     unsaid = [said for said in describe.other_caveats(run) if said != UNDEFINED]
     more = (tables.final_table(run),)
     return Page(
@@ -108,12 +105,12 @@ def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
 
 def harmful(run: Run) -> list[str]:
     """The silos that harm a target."""
-    return list(dict.fromkeys(helper.name for _, helper in _silos(run).warnings))
+    return list(dict.fromkeys(helper.name for _, helper in silos_of(run).warnings))
 
 
 def warnings(run: Run) -> list[str]:
     """A sentence for each silo that harms a target, or whose labels look inverted."""
-    silos = _silos(run)
+    silos = silos_of(run)
     out = [f"{h.name} harms {t}: {silo_tables.warning(run, t, h)}" for t, h in silos.warnings]
     for target, found in silos.findings.items():
         for one in found.helpers:
@@ -138,21 +135,21 @@ def _warning(run: Run) -> Html | None:
         "this network, and cannot tell wrong labels from patients or customers for whom the same features mean "
         "something else.",
     )
-    return h("div", h("strong", title), items, advice, class_="warning", role="note", aria_label="Warning")
+    return warn(title, items, advice, label="Warning")
 
 
 def _first_look(run: Run) -> Section | None:
-    found = [table for target in _silos(run).targets if (table := silo_tables.look_table(run, target)) is not None]
+    found = [table for target in silos_of(run).targets if (table := silo_tables.look_table(run, target)) is not None]
     return Section("first-look", "Before the first round", (*found, _LOOKED)) if found else None
 
 
 def _sceptic(run: Run) -> Section | None:
-    found = [table for target in _silos(run).targets if (table := silo_tables.sceptic_table(run, target)) is not None]
+    found = [table for target in silos_of(run).targets if (table := silo_tables.sceptic_table(run, target)) is not None]
     return Section("sceptic", "Simple baselines", tuple(found)) if found else None
 
 
 def _helps(run: Run, drawn: Mapping[str, Chart]) -> Section:
-    silos = _silos(run)
+    silos = silos_of(run)
     parts: list[object] = []
     if "who-helps-whom" in drawn:
         said = "Matrix of mean paired differences, a row for each target; the same numbers are in the tables below."
@@ -164,7 +161,7 @@ def _helps(run: Run, drawn: Mapping[str, Chart]) -> Section:
 
 def _curves(run: Run, drawn: Mapping[str, Chart]) -> Section:
     said = f"{silo_figures.measured_by(run)} of {{}}’s model by round"
-    described = {f"auc-round-{i}": said.format(target) for i, target in enumerate(_silos(run).targets)}
+    described = {f"auc-round-{i}": said.format(target) for i, target in enumerate(silos_of(run).targets)}
     return sections.curves(run, drawn, described, more=_rest(run))
 
 
@@ -176,7 +173,7 @@ def _arms(run: Run, drawn: Mapping[str, Chart]) -> Section | None:
     }
     parts = [
         drawn[f"{kind}-{i}"].figure(f"{kind}-{i}", describe.chart_words(run, said.format(target)))
-        for i, target in enumerate(_silos(run).targets)
+        for i, target in enumerate(silos_of(run).targets)
         for kind, said in kinds.items()
         if f"{kind}-{i}" in drawn
     ]
@@ -197,12 +194,8 @@ def _number(value: Interval) -> str:
 
 
 def _rest(run: Run) -> str:
-    count = len(_silos(run).targets)
+    count = len(silos_of(run).targets)
     return "" if count <= MOST_TARGETS else f" Figures are of the first {MOST_TARGETS} of {count} targets."
-
-
-def _silos(run: Run) -> Silos:
-    return run.details
 
 
 #: Rows of ``crossed.parquet``.
@@ -275,10 +268,6 @@ class SilosShown(Shown):
         return " · ".join(str(part) for part in parts if part and not isinstance(part, Mapping))
 
     @override
-    def generated(self, run: Run) -> bool:
-        return run.details.generated or super().generated(run)
-
-    @override
     def more_caveats(self, run: Run) -> list[str]:
         out = []
         if turned := run.setting("silos.inverted"):
@@ -291,20 +280,8 @@ class SilosShown(Shown):
         return [*out, *describe.few_seeds(run)]
 
     @override
-    def caveats(self, run: Run) -> list[str]:
-        part = run.setting("devices.dropout")
-        return [f"{part:.0%} of the replies do not arrive".replace("%", " %", 1)] if part else []
-
-    @override
     def notes(self, run: Run) -> list[str]:
         return [note for note in super().notes(run) if note not in run.details.undefined]  # said once, by UNDEFINED
-
-    @override
-    def done_rounds(self, run: Run) -> int:
-        # A number that is undefined has no row, but its round was done.
-        if run.finished:
-            return int(run.setting("rounds", 0))
-        return run.last_round
 
     @override
     def nothing_crossed(self, run: Run) -> list[str]:

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from fedrank import __version__
-from fedrank.core.errors import RunError
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.report.claims import Named, Number, Opening, head
 from fedrank.report.figures import Level, levels_figure
-from fedrank.report.html import Html, bullets, document, h, section
+from fedrank.report.html import Html, bullets, document, h, section, warn, write_document
 from fedrank.report.statistics import p_value
 from fedrank.report.tables import Column, Table
 from fedrank.silos.studies.codebook import Codebook
@@ -82,23 +81,19 @@ def write_study(made: Coordinator, path: Path) -> Path:
     warnings += [f"{one.question.name} has no result: {one.progress.failed}." for one in found if one.progress.failed]
     warnings += made.notes
     kind = "A study, simulated on one file," if made.simulated else "A study"
+    box = warn("Look at this first", bullets(warnings), label="Warning") if warnings else None
     page = document(
         f"{book.study} – fedrank",
         head(
             opening, f"{kind} of {len(book.silos)} silos · codebook {book.sha[:12]}", (),
-            chart.figure("effects", opening.description) if chart is not None else None, _warning(warnings),
+            chart.figure("effects", opening.description) if chart is not None else None, box,
         ),
         *(_section(one, made) for one in found),
         section("rows", "Rows, silos and rounds", _flow(found, made)),
         section("methods", "For a paper", h("p", methods(made))),
         h("footer", f"Made by fedrank silos, fedrank {__version__}."),
     )  # fmt: skip
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise RunError(f"{path}: the page cannot be written ({error.strerror}).") from error
-    return path
+    return write_document(page, path)
 
 
 def result_table(one: Answered, made: Coordinator) -> Table:
@@ -276,13 +271,6 @@ def _correction_words(method: str) -> str:
     return {"holm": "corrected by Holm’s method", "bonferroni": "corrected by Bonferroni’s"}.get(
         method, "not corrected"
     )
-
-
-def _warning(said: list[str]) -> Html | None:
-    if not said:
-        return None
-    items = bullets(said)
-    return h("div", h("strong", "Look at this first"), items, class_="warning", role="note", aria_label="Warning")
 
 
 def _number(value: float) -> str:

@@ -13,6 +13,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import special
 
+from fedrank.core.trees import Json
+
 
 class Estimate(NamedTuple):
     """A number with its standard error.
@@ -36,6 +38,12 @@ class Estimate(NamedTuple):
         """The confidence interval."""
         half = float(special.ndtri(0.5 + level / 2)) * self.error
         return self.value - half, self.value + half
+
+    def as_json(self) -> dict[str, Json]:
+        """The number, its error and the ends of its interval; None for what is not finite."""
+        low, high = self.interval()
+        values = {"value": self.value, "error": self.error, "low": low, "high": high}
+        return {name: float(value) if np.isfinite(value) else None for name, value in values.items()}
 
 
 class Auc(Estimate):

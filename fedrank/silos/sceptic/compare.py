@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
-from fedrank.core.errors import ConfigError, DataError, UnknownNameError
+from fedrank import __version__
+from fedrank.core.errors import ConfigError, DataError, ModelError, UnknownNameError
 from fedrank.core.trees import Json
 from fedrank.report.claims import Comparison, Measured, Named, Sentence, say
 from fedrank.report.claims import Verdict as Reading
@@ -274,8 +275,8 @@ class Row:
             "title": self.about.title,
             "says": self.about.says,
             "kind": self.about.kind,
-            "auc": _numbers(self.auc),
-            "over_alone": _numbers(self.over_alone),
+            "auc": self.auc.as_json(),
+            "over_alone": self.over_alone.as_json(),
         }
 
 
@@ -413,10 +414,10 @@ class Answer:
             "headline": str(self.headline()),
             "recommended": self.recommended,
             "partners": self.partners,
-            "auc": _numbers(self.auc),
-            "over_alone": _numbers(self.over_alone),
+            "auc": self.auc.as_json(),
+            "over_alone": self.over_alone.as_json(),
             "rival": self.rival,
-            "gain": _numbers(self.gain),
+            "gain": self.gain.as_json(),
             "warnings": list(self.warnings()),
             "rows": {name: round(one.rows) for name, one in zip(names, self.told, strict=True)},
             "positive": {name: round(one.positive) for name, one in zip(names, self.told, strict=True)},
@@ -568,7 +569,39 @@ def targets_of(table: SiloTable, asked: Sequence[str]) -> tuple[list[int], list[
     return good, notes
 
 
-def _numbers(found: Estimate) -> dict[str, Json]:
-    low, high = found.interval()
-    values = {"value": found.value, "error": found.error, "low": low, "high": high}
-    return {name: float(value) if np.isfinite(value) else None for name, value in values.items()}
+def model_of(answer: Answer) -> Any:
+    """The model to use, a :class:`fedrank.silos.model.SiloModel` trained on all of the target's rows.
+
+    Args:
+        answer: What was found.
+
+    Raises:
+        ModelError: Trees are recommended, which have no coefficients.
+    """
+    from fedrank.silos.model import SiloModel
+    from fedrank.silos.network import TabularNetwork
+
+    made = answer.chosen.models[answer.recommended]
+    if not isinstance(made, Glm):
+        raise ModelError(
+            "boosted trees are recommended; they have no coefficients to write. Fit them with scikit-learn."
+        )
+    weights = np.concatenate(
+        [np.stack([np.zeros(len(made.beta) - 1), made.beta[1:]], axis=1).ravel(), [0, made.beta[0]]]
+    )
+    return SiloModel(
+        network=TabularNetwork(len(made.beta) - 1, (), "none"),
+        weights=weights.astype(np.float32),
+        mean=made.moments.mean,
+        deviation=made.moments.deviation,
+        names=answer.table.feature_names,
+        coding=answer.table.coding,
+        label=answer.table.label,
+        about={
+            "made_by": f"fedrank silos compare {__version__}",
+            "data": answer.table.name,
+            "generated": answer.table.generated,
+            "party": answer.name,
+            "way": answer.recommended,
+        },
+    )

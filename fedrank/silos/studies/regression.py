@@ -85,25 +85,6 @@ class RegressionFit(Estimates):
         return tuple(out)
 
 
-def likelihood_ratio(larger: RegressionFit, smaller: RegressionFit) -> tuple[float, int, float]:
-    """The likelihood-ratio test of a model within a larger one of the same rows.
-
-    Returns:
-        χ², its degrees of freedom, and the p-value.
-
-    Raises:
-        DataError: The fits are of different rows or penalised, or the first has no parameter more.
-    """
-    degrees = larger.parameters - smaller.parameters
-    penalised = any(one.penalty or one.profile is not None for one in (larger, smaller))
-    if degrees < 1 or penalised or larger.rows != smaller.rows or larger.family != smaller.family:
-        raise DataError(
-            "a likelihood-ratio test needs two models without a penalty, of the same rows and family, the larger first."
-        )
-    statistic = 2 * (larger.log_likelihood - smaller.log_likelihood)
-    return statistic, degrees, float(chi2_tail(statistic, degrees))
-
-
 # What a silo answers.
 
 
@@ -163,11 +144,22 @@ def add_by_cluster(
 
 def _meat(family: Family, ask: Ask, parts: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
     """Number of rows, or clusters, and the sum of the squares of their scores."""
-    theta, clustered = ask.numbers["theta"], bool(ask.numbers["clusters"])
-    m = len(theta)
-    meat, count, total = np.zeros((m, m)), 0, np.zeros((0, m + 1))
-    for rows in parts:
-        scores = family.scores(theta, rows)
+    theta = ask.numbers["theta"]
+    return sum_squares(((family.scores(theta, rows), rows) for rows in parts), len(theta), ask)
+
+
+def sum_squares(
+    parts: Iterable[tuple[Float[np.ndarray, "rows m"], Rows]], m: int, ask: Ask
+) -> Float[np.ndarray, " numbers"]:
+    """The upper triangle of the sum of squares of scores, and the number of rows, or of clusters if they are asked for.
+
+    Args:
+        parts: Scores, each with its rows.
+        m: Numbers of a score.
+        ask: The question.
+    """
+    clustered, meat, count, total = bool(ask.numbers["clusters"]), np.zeros((m, m)), 0, np.zeros((0, m + 1))
+    for scores, rows in parts:
         if clustered:
             total = add_by_cluster(total, np.column_stack([scores, np.ones(len(scores))]), rows.cluster)
         else:

@@ -6,7 +6,8 @@ tests of all questions that were answered.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from fedrank import __version__
 from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.report.claims import Named, Sentence, say
+from fedrank.report.significance import adjust
 from fedrank.report.statistics import p_is
 from fedrank.silos.studies.codebook import Codebook, Question
 from fedrank.silos.studies.comparison import Comparison
@@ -121,10 +123,23 @@ class Answered:
         return RATIOS.get(self.question.model, "")
 
     @property
+    def p_values(self) -> list[float]:
+        """p-values of its tests; NaN where there is none."""
+        joint = [] if self.question.tests else [test.p for test in self.joint]
+        return [*(one.p for one in self.effects if one.tested), *joint, self.log_rank]
+
+    @property
     def n_tests(self) -> int:
         """Number of tests with a p-value."""
-        coefficients = sum(effect.tested and effect.p == effect.p for effect in self.effects)
-        return coefficients + len(self.joint) * (not self.question.tests) + (self.log_rank == self.log_rank)
+        return sum(p == p for p in self.p_values)
+
+    def with_corrected(self, p: Iterator[float]) -> Answered:
+        """The same with corrected p-values, which come in the order of :attr:`p_values`."""
+        effects = tuple(replace(one, corrected=next(p)) if one.tested else one for one in self.effects)
+        joint = self.joint if self.question.tests else tuple(replace(one, corrected=next(p)) for one in self.joint)
+        log_rank = next(p)
+        more = self.more if log_rank != log_rank else {**self.more, "p, corrected": log_rank}
+        return replace(self, effects=effects, joint=joint, log_rank=log_rank, more=more)
 
     def frame(self, level: float = 0.95) -> Frame:
         """The result as a table, for CSV, with intervals of a level."""
@@ -196,22 +211,9 @@ def results_of(made: Coordinator) -> list[Answered]:
     book = made.codebook
     found = [_result_of(book, book.question(name), one) for name, one in made.progress.items()]
     found = [replace(one, notes=(*one.notes, *made.notes)) for one in found]
-    tested = [(k, j) for k, one in enumerate(found) for j, effect in enumerate(one.effects) if effect.tested]
-    jointly = [(k, j) for k, one in enumerate(found) if not one.question.tests for j in range(len(one.joint))]
-    ranked = [k for k, one in enumerate(found) if one.log_rank == one.log_rank]
-    p = [found[k].effects[j].p for k, j in tested] + [found[k].joint[j].p for k, j in jointly]
-    corrected = correct(np.array([*p, *(found[k].log_rank for k in ranked)]), book.correction).tolist()
-    for (k, j), value in zip(tested, corrected, strict=False):
-        effects = list(found[k].effects)
-        effects[j] = replace(effects[j], corrected=value)
-        found[k] = replace(found[k], effects=tuple(effects))
-    for (k, j), value in zip(jointly, corrected[len(tested) :], strict=False):
-        joint = list(found[k].joint)
-        joint[j] = replace(joint[j], corrected=value)
-        found[k] = replace(found[k], joint=tuple(joint))
-    for k, value in zip(ranked, corrected[len(p) :], strict=True):
-        found[k] = replace(found[k], log_rank=value, more={**found[k].more, "p, corrected": value})
-    return found
+    corrected = correct(np.array([p for one in found for p in one.p_values]), book.correction)
+    p = iter(corrected.tolist())
+    return [one.with_corrected(p) for one in found]
 
 
 def correct(p: np.ndarray, method: str) -> np.ndarray:
@@ -222,12 +224,8 @@ def correct(p: np.ndarray, method: str) -> np.ndarray:
         method: ``holm``, ``bonferroni`` or ``none``.
     """
     out, known = np.array(p, float), np.flatnonzero(~np.isnan(p))
-    m = len(known)
-    if method == "bonferroni":
-        out[known] = np.minimum(1.0, p[known] * m)
-    elif method == "holm":
-        order = known[np.argsort(p[known], kind="stable")]
-        out[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * (m - np.arange(m))))
+    if method != "none":
+        out[known] = adjust(p[known], method)
     return out
 
 

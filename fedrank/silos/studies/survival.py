@@ -20,7 +20,7 @@ from fedrank.core.errors import ConfigError, DataError
 from fedrank.silos.glm import Fit, Sums, maximise
 from fedrank.silos.studies.meta import Estimates, chi2_tail
 from fedrank.silos.studies.protocol import Analysis, Answers, Ask, Rows
-from fedrank.silos.studies.regression import add_by_cluster, endless, independent, invert
+from fedrank.silos.studies.regression import endless, independent, invert, sum_squares
 
 #: Numbers of a product of two columns that are held at once.
 _HELD = 4_000_000
@@ -281,7 +281,7 @@ def _sums(ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
 
 def _meat(ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
     """Number of rows, or clusters, and the sum of the squares of their score residuals, each times its weight."""
-    theta, clustered, blocks = ask.numbers["theta"], bool(ask.numbers["clusters"]), list(blocks)
+    theta, blocks = ask.numbers["theta"], list(blocks)
     grid, p = _local(ask, blocks)[0], len(theta)
     hazards = ask.numbers["hazards"]
     if ask.numbers["by_silo"]:
@@ -293,20 +293,15 @@ def _meat(ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
     without, with_event, mean = (
         part.reshape(-1, part.shape[2]) for part in (without, with_event, before[:, :, 2 + 2 * p :])
     )
-    meat, count, total = np.zeros((p, p)), 0, np.zeros((0, p + 1))
-    for rows in blocks:
+
+    def score(rows: Rows) -> Float[np.ndarray, "rows p"]:
         place, event = grid.place(rows, rows.stratum)
         there = event[:, None]
         hazard = np.where(there, with_event[place], without[place])
         at_risk = np.exp(_predictor(rows, theta))[:, None] * (rows.x * hazard[:, :1] - hazard[:, 1:])
-        scores = rows.weight[:, None] * (there * (rows.x - mean[place]) - at_risk)
-        if clustered:
-            total = add_by_cluster(total, np.column_stack([scores, np.ones(len(scores))]), rows.cluster)
-        else:
-            meat, count = meat + scores.T @ scores, count + len(scores)
-    if clustered:
-        meat, count = total[:, :p].T @ total[:, :p], int((total[:, p] > 0).sum())
-    return np.append(meat[np.triu_indices(p)], count)
+        return rows.weight[:, None] * (there * (rows.x - mean[place]) - at_risk)
+
+    return sum_squares(((score(rows), rows) for rows in blocks), p, ask)
 
 
 def weigh(theta: Float[np.ndarray, " p"], rows: Rows) -> Float[np.ndarray, "kinds rows"]:

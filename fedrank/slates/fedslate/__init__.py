@@ -35,7 +35,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxtyping import Float, Key
 from typing_extensions import override
@@ -54,12 +54,9 @@ from fedrank.slates.fedslate.exchanges import Batch, CopyToTargets, FormTargets,
 from fedrank.slates.fedslate.learner import ValueLearner
 from fedrank.slates.fedslate.settings import FederatedSlates, LocalSlates, Sharing, Slates
 from fedrank.slates.fedslate.state import CoordinatorState, PlatformState, first_coordinator_state
-from fedrank.slates.fedslate_2024 import PUBLISHED_RATE, PUBLISHED_WIDTHS, Fault
 from fedrank.slates.learner import LEARNERS, LearnerProtocol, platforms_that_see
 from fedrank.slates.world.satisfaction import Satisfaction
 
-#: Step size of Adam in each mode.
-_RATES = {"corrected": 3e-4, "published": PUBLISHED_RATE}
 _SEEN = "Q-values, targets and gradients of Q-values, as they are."
 _CLIPPED = "Q-values, cut to a range but without noise; targets and gradients of Q-values, as they are."
 _NOT_COVERED = (
@@ -80,12 +77,15 @@ class NetworkPlatforms(LearnerProtocol):
     """
 
     slates: Slates = field(default_factory=Slates)
-    learning_rate: float | None = setting(None, "Step size of Adam. Default: 0.0003; 0.01 as published.")
+    learning_rate: float = setting(3e-4, "Step size of Adam.")
     critic: Callable[[Any], ValueLearner] | None = bound()
     start: Any = bound()
 
     wide = True
     scores = True
+    #: The exchanges in which targets are formed, and compared with values.
+    forms_targets: ClassVar[type[FormTargets]] = FormTargets
+    compares: ClassVar[type[SendLossGradient]] = SendLossGradient
 
     @property
     def learner(self) -> ValueLearner:  # type: ignore[override] - made when it is asked for
@@ -98,8 +98,7 @@ class NetworkPlatforms(LearnerProtocol):
 
     @override
     def resolved(self, run: SlatesRun) -> Any:
-        rate = self.learning_rate or _RATES[self.slates.mode]
-        return dataclasses.replace(self, learning_rate=rate, slates=self.slates.resolved(run.rounds, run.world))
+        return dataclasses.replace(self, slates=self.slates.resolved(run.rounds, run.world))
 
     @override
     def bind(self, world: Satisfaction) -> Any:
@@ -123,31 +122,6 @@ class NetworkPlatforms(LearnerProtocol):
         return self.slates.sees
 
     @property
-    def mode(self) -> str:  # type: ignore[override] - as above
-        """``"corrected"``, or as in the published code."""
-        return self.slates.mode
-
-    @property
-    def fresh(self) -> bool:  # type: ignore[override] - as above
-        """True where platforms see the user as the round begins."""
-        return not self.slates.has(Fault.STALE_VIEW)
-
-    @property
-    def faults(self) -> tuple[str, ...]:  # type: ignore[override] - as above
-        """Faults of the published code that are on: keys of :data:`fedrank.slates.fedslate_2024.FAULTS`."""
-        return self.slates.all_faults
-
-    @property
-    def notes(self) -> tuple[str, ...]:  # type: ignore[override] - as above
-        """Sentences that a reader of the results must know: that networks are smaller than the published ones."""
-        s = self.slates
-        if not s.has(Fault.POSITIONAL) or (s.local_widths, s.head_widths) == PUBLISHED_WIDTHS:
-            return ()
-        used = " and ".join(_layers(widths) for widths in (s.local_widths, s.head_widths) if widths)
-        published = " and ".join(_layers(widths) for widths in PUBLISHED_WIDTHS)
-        return (f"Hidden layers have {used} units; those of the published networks have {published}.",)
-
-    @property
     @override
     def exchanges(self) -> tuple[Exchange, ...]:
         s, learner = self.slates, self.learner
@@ -156,9 +130,9 @@ class NetworkPlatforms(LearnerProtocol):
         steps = (
             exchange
             for place, p in enumerate(order)
-            for exchange in (SendLossGradient(learner, p), Step(learner, p, place == len(order) - 1))
+            for exchange in (self.compares(learner, p), Step(learner, p, place == len(order) - 1))
         )
-        learning = (Batch(learner), FormTargets(learner), *steps)
+        learning = (Batch(learner), self.forms_targets(learner), *steps)
         return Look(learner), Recommend(learner), *learning, CopyToTargets(learner)
 
     @override
@@ -269,7 +243,3 @@ def _named_critic(name: str) -> type[ValueLearner]:
             "where it is slates.learner."
         )
     return found
-
-
-def _layers(widths: tuple[int, ...]) -> str:
-    return " × ".join(f"{width:,}" for width in widths)

@@ -8,7 +8,7 @@ The exchanges of FedSlate in which platforms learn, in their order; see the pack
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,7 +19,8 @@ from typing_extensions import override
 from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Layout
-from fedrank.core.protocol import Environment, Exchange
+from fedrank.core.protocol import Environment, Exchange, Party
+from fedrank.slates.fedslate.choice_model import fit_step
 from fedrank.slates.fedslate.learner import ValueLearner, adam_step, federated_values, joint_values, others_mean
 from fedrank.slates.fedslate.messages import (
     BatchAges,
@@ -28,8 +29,6 @@ from fedrank.slates.fedslate.messages import (
     LocalValues,
     LossGradient,
     LossInputs,
-    MovingGradient,
-    MovingTargets,
     NewValues,
     NextValues,
     RoundStart,
@@ -37,10 +36,8 @@ from fedrank.slates.fedslate.messages import (
     Targets,
     ValueGradient,
 )
-from fedrank.slates.fedslate.platform import fit_step, kaleness_of
 from fedrank.slates.fedslate.settings import Slates
 from fedrank.slates.fedslate.state import CoordinatorState, PlatformState, transitions
-from fedrank.slates.fedslate_2024 import Fault
 from fedrank.slates.learner import UserVisits
 
 
@@ -93,17 +90,24 @@ class SlateExchange(Exchange):
         """Nothing crosses where platforms do not federate."""
         return self.settings.silent
 
-    def noise(self, key: Key[Array, ""] | None, *lead: int) -> Any:
-        """Noise for vectors of values, int32 [lead…, N]; () without noise.
+    @property
+    def sent(self) -> tuple[int, ...] | None:
+        """Leading axes of the values that a platform sends, on which there may be noise; None: it sends none."""
+        return None
 
-        Args:
-            key: Of a simulated platform; None: a real one, which draws from the operating system.
-            lead: Leading axes.
-        """
-        noise, shape = self.settings.noise, (*lead, self.settings.world.candidates)
-        if noise is None:
+    @override
+    def draw(self, key: Key[Array, ""]) -> Any:
+        s = self.settings
+        if s.noise is None or self.sent is None:
             return ()
-        return noise.draw_from_os(shape) if key is None else noise.draw(key, shape)
+        return s.noise.draw(key, (*self.sent, s.world.candidates))
+
+    @override
+    def draw_from_os(self) -> Any:
+        s = self.settings
+        if s.noise is None or self.sent is None:
+            return ()
+        return s.noise.draw_from_os((*self.sent, s.world.candidates))
 
     def privatise(self, values: Float[Array, "*shape"], noise: Any) -> Float[Array, "*shape"]:
         """Values as they leave the platform: clipped and with noise, if the settings say so."""
@@ -115,18 +119,11 @@ class Look(SlateExchange, request=RoundStart, reply=LocalValues):
     """Every platform values its candidates: it sends Q(s)."""
 
     name = "look"
+    sent = ()  # type: ignore[assignment] - elsewhere a property
 
     @override
     def ask(self, state):
         return RoundStart(state.round)
-
-    @override
-    def draw(self, key: Key[Array, ""]):
-        return self.noise(key)
-
-    @override
-    def draw_from_os(self):
-        return self.noise(None)
 
     @override
     def respond(self, request, party, draws):
@@ -246,13 +243,10 @@ class Batch(LearningExchange, request=BatchAges, reply=BatchValues):
         ages = 1 + sample_without_replacement(key, kept - 1, self.settings.batch)
         return BatchAges(state.round, ages.astype(jnp.uint32))
 
+    @property
     @override
-    def draw(self, key: Key[Array, ""]):
-        return self.noise(key, 2, self.settings.batch)
-
-    @override
-    def draw_from_os(self):
-        return self.noise(None, 2, self.settings.batch)
+    def sent(self) -> tuple[int, ...]:
+        return 2, self.settings.batch
 
     @override
     def respond(self, request, party, draws):
@@ -274,31 +268,12 @@ class Batch(LearningExchange, request=BatchAges, reply=BatchValues):
         return state._replace(batch=values, following=following)
 
 
-class FormedTargets(NamedTuple):
-    """Targets of a batch at a platform.
-
-    Attributes:
-        targets: y of equation 13.
-        slopes: How they change with the values that they are made of; None unless targets move.
-        choice: The choice model after its step.
-    """
-
-    targets: Float[Array, " transitions"]
-    slopes: Float[Array, "transitions candidates"] | None
-    choice: Float[Array, "2"]
-
-
 @dataclass(frozen=True)
-class FormTargets(LearningExchange, request=NextValues):
+class FormTargets(LearningExchange, request=NextValues, reply=Targets):
     """Platforms with feedback say what their transitions were worth (equation 13)."""
 
     name = "targets"
     personal = True
-
-    @property
-    @override
-    def reply(self) -> Layout:
-        return self.layout(MovingTargets if self.settings.has(Fault.MOVING_TARGETS) else Targets)
 
     @override
     def asked(self, state, parties):
@@ -311,8 +286,7 @@ class FormTargets(LearningExchange, request=NextValues):
     @override
     def ask(self, state):
         # Q̄_f(s′): Ω's target network of Q̄(s′), the others' part at the same later round.
-        s, following = self.settings, state.following
-        theirs = state.batch if s.has(Fault.ONLINE_OTHERS) else following
+        s, following, theirs = self.settings, state.following, self.others_values(state)
 
         def of_platform(p):
             return joint_values(s, state.target, following[p], others_mean(s, theirs, p))
@@ -320,58 +294,61 @@ class FormTargets(LearningExchange, request=NextValues):
         sees = np.flatnonzero(s.sees)  # only these are asked
         return NextValues(jnp.zeros_like(following).at[sees].set(jax.vmap(of_platform)(sees)))
 
+    def others_values(self, state: CoordinatorState) -> Float[Array, "platforms transitions candidates"]:
+        """The values of which the others' part of targets is made."""
+        return state.following
+
     @override
     def respond(self, request, party, draws):
-        formed = self.form_targets(party.own, request.values)
-        party = party._replace(own=party.own._replace(choice=formed.choice))
-        if formed.slopes is None:
-            return party, Targets(formed.targets, formed.choice)
-        return party, MovingTargets(formed.targets, formed.choice, formed.slopes)
+        targets, choice = self.form_targets(party.own, request.values)
+        return party._replace(own=party.own._replace(choice=choice)), Targets(targets, choice)
 
-    def form_targets(self, own: PlatformState, values: Float[Array, "transitions candidates"]) -> FormedTargets:
-        """Equation 13 of a batch, and a step of the choice model.
+    def form_targets(
+        self, own: PlatformState, values: Float[Array, "transitions candidates"], of: Callable[..., Any] = lambda f: f
+    ) -> tuple[Any, Float[Array, "2"]]:
+        """Equation 13 of a batch, and the choice model after its step.
 
         Args:
             own: The platform.
             values: Q̄_f(s′), the federated target network's values one round later.
+            of: What is made of the function from values to a target, for each transition.
         """
         s, learnt = self.settings, own.choice
         then, after = transitions(own, own.ages), transitions(own, own.ages - 1)
         if s.choice == "learned":
-            shown = jnp.take_along_axis(kaleness_of(s, then.items), then.slate, axis=1)
+            shown = jnp.take_along_axis(self.learner.kaleness_of(then.items), then.slate, axis=1)
             learnt = fit_step(learnt, shown, then.slot, _CHOICE_RATE, s.world.choice.always_clicks)
 
         def target(values, row, after):
             return self.learner.target(values, row, after, learnt, own.mean)
 
-        if not s.has(Fault.MOVING_TARGETS):
-            return FormedTargets(jax.vmap(target)(values, then, after), None, learnt)
-        return FormedTargets(*jax.vmap(jax.value_and_grad(target))(values, then, after), learnt)
+        return jax.vmap(of(target))(values, then, after), learnt
+
+    def heard(self, replies: Any, arrived: Bool[Array, " platforms"]) -> Bool[Array, " platforms"]:
+        """The platforms with feedback whose targets arrived."""
+        finite = jnp.all(jnp.isfinite(replies.targets), axis=1) & jnp.all(jnp.isfinite(replies.choice), axis=1)
+        return arrived & jnp.asarray(self.settings.sees) & finite
 
     @override
     def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
         # A platform learns from its own targets or from the mean; whoever has none, from the mean.
-        finite = jnp.all(jnp.isfinite(replies.targets), axis=1) & jnp.all(jnp.isfinite(replies.choice), axis=1)
-        heard = arrived & jnp.asarray(self.settings.sees) & finite
+        heard = self.heard(replies, arrived)
         count = jnp.sum(heard)
 
         def mean(rows):
             return jnp.sum(jnp.where(heard[:, None], rows, 0.0), axis=0) / jnp.maximum(count, 1)
 
         alone = heard & (self.settings.objective == "own")
-        state = state._replace(
+        return state._replace(
             targets=jnp.where(alone[:, None], replies.targets, mean(replies.targets)[None]),
             choice=jnp.where(count > 0, mean(replies.choice), state.choice),
             learnable=count > 0,
             compared=jnp.zeros_like(state.compared),
         )
-        if self.settings.has(Fault.MOVING_TARGETS):
-            state = state._replace(slopes=arrived_rows(replies.slopes, heard))
-        return state
 
 
 @dataclass(frozen=True)
-class SendLossGradient(LearningExchange, request=LossInputs):
+class SendLossGradient(LearningExchange, request=LossInputs, reply=LossGradient):
     """One platform compares federated values with targets (equations 14 and 15); Ω takes a step.
 
     Attributes:
@@ -381,16 +358,6 @@ class SendLossGradient(LearningExchange, request=LossInputs):
     platform: int
 
     name = "compare"
-
-    @property
-    def moves(self) -> bool:
-        """True where the loss passes through the targets, a fault of the published code."""
-        return self.settings.has(Fault.MOVING_TARGETS) and not self.settings.sees[self.platform]
-
-    @property
-    @override
-    def reply(self) -> Layout:
-        return self.layout(MovingGradient if self.moves else LossGradient)
 
     @override
     def asked(self, state, parties):
@@ -409,13 +376,18 @@ class SendLossGradient(LearningExchange, request=LossInputs):
 
     @override
     def respond(self, request, party, draws):
+        party, (gradient, _) = self.compare(request, party)
+        return party, LossGradient(gradient)
+
+    def compare(
+        self, request: Any, party: Party
+    ) -> tuple[Party, tuple[Float[Array, "transitions candidates"], Float[Array, " transitions"]]]:
+        """The platform, and the gradients of its loss by the federated values and by the targets."""
         own: PlatformState = party.own
         learnt = jnp.where(own.feedback, own.choice, request.choice)  # without clicks, what others have learnt is taken
-        batch = transitions(own, own.ages)
         of_batch = jax.grad(self.learner.loss, argnums=(0, 2))
-        slopes = of_batch(request.values, batch, request.targets, learnt, own.feedback)
-        party = party._replace(own=own._replace(choice=learnt))
-        return party, MovingGradient(*slopes) if self.moves else LossGradient(slopes[0])
+        slopes = of_batch(request.values, transitions(own, own.ages), request.targets, learnt, own.feedback)
+        return party._replace(own=own._replace(choice=learnt)), slopes
 
     @override
     def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
@@ -425,8 +397,7 @@ class SendLossGradient(LearningExchange, request=LossInputs):
         others = others_mean(s, state.batch, p)
         _, back = jax.vjp(lambda weights, own: joint_values(s, weights, own, others), state.weights, state.batch[p])
         by_weights, by_values = back(gradient)
-        if self.moves:
-            by_values = by_values + self._through_targets(state, arrived_rows(replies.by_targets, arrived)[p])
+        by_values = self.gradient_of_values(by_values, state, replies, arrived)
         weights, optimiser = adam_step(s, state.weights, state.optimiser, by_weights)
         weights = jnp.where(heard, weights, state.weights)
         optimiser = jax.tree.map(lambda new, old: jnp.where(heard, new, old), optimiser, state.optimiser)
@@ -434,19 +405,11 @@ class SendLossGradient(LearningExchange, request=LossInputs):
         compared = state.compared.at[p].set(heard)
         return state._replace(weights=weights, optimiser=optimiser, gradient=back_to, compared=compared)
 
-    def _through_targets(
-        self, state: CoordinatorState, by_targets: Float[Array, " transitions"]
+    def gradient_of_values(
+        self, gradient: Float[Array, "transitions candidates"], state: CoordinatorState, replies: Any, arrived: Any
     ) -> Float[Array, "transitions candidates"]:
-        """The published code's: targets hold this platform's online values, so that its loss moves them as well."""
-        s, p = self.settings, self.platform
-        told = [a for a in s.order if s.sees[a]]
-
-        def targets_values(mine):
-            values = jnp.asarray(state.batch).at[p].set(mine)
-            return [joint_values(s, state.target, state.following[a], others_mean(s, values, a)) for a in told]
-
-        slopes = [state.slopes[a] for a in told]
-        return gradient_through_targets(targets_values, state.batch[p], by_targets, slopes)
+        """The gradient by the platform's values, of the one that came back through Ω."""
+        return gradient
 
 
 @dataclass(frozen=True)
@@ -480,13 +443,10 @@ class Step(LearningExchange, request=ValueGradient):
     def ask(self, state):
         return ValueGradient(state.gradient[self.platform])
 
+    @property
     @override
-    def draw(self, key: Key[Array, ""]):
-        return () if self.last else self.noise(key, self.settings.batch)
-
-    @override
-    def draw_from_os(self):
-        return () if self.last else self.noise(None, self.settings.batch)
+    def sent(self) -> tuple[int, ...] | None:
+        return None if self.last else (self.settings.batch,)
 
     @override
     def respond(self, request, party, draws):
@@ -532,22 +492,3 @@ class CopyToTargets(SlateExchange, request=RoundStart, reply=Done):
     @override
     def tell(self, state, replies, arrived: Bool[Array, " platforms"]):
         return state._replace(target=state.weights)
-
-
-def gradient_through_targets(
-    targets_values: Callable[[Float[Array, "transitions candidates"]], list[Float[Array, "transitions candidates"]]],
-    values: Float[Array, "transitions candidates"],
-    by_targets: Float[Array, " transitions"],
-    slopes: Sequence[Float[Array, "transitions candidates"]],
-) -> Float[Array, "transitions candidates"]:
-    """The part of a loss's gradient that passes through the targets, which hold the platform's own online values.
-
-    Args:
-        targets_values: From a platform's online values to the federated values that each target was made of, one
-            array for each platform with feedback.
-        values: The platform's online values.
-        by_targets: The gradient of its loss by the targets, which are means over the platforms with feedback.
-        slopes: How the target of each of those platforms changes with the values that it was made of.
-    """
-    _, back = jax.vjp(targets_values, values)
-    return back([by_targets[:, None] * slope / len(slopes) for slope in slopes])[0]

@@ -24,20 +24,19 @@ from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.lazy import jax, jnp, optax
-from fedrank.slates.fedslate.platform import (
-    best_slate,
-    choice_scores,
-    finish_round,
-    item_features,
-    next_view,
-    own_features,
-    user_features,
-)
+from fedrank.slates.fedslate.choice_model import fitted_choice_scores
 from fedrank.slates.fedslate.settings import Slates
-from fedrank.slates.fedslate.state import PlatformState, Transition, empty_view, first_platform_state
+from fedrank.slates.fedslate.state import PlatformState, Transition, View, empty_view, first_platform_state
 from fedrank.slates.learner import SlateLearner
-from fedrank.slates.world.best_slate import next_value, slate_value
-from fedrank.slates.world.satisfaction import Satisfaction
+from fedrank.slates.world.best_slate import OPTIMISERS, next_value, slate_value
+from fedrank.slates.world.satisfaction import Satisfaction, Turn
+
+#: Factors that give a uniform feature, and the noise of 0.1 on the observed satisfaction, a variance of 1.
+_ITEM_SCALE, USER_SCALE = 12**0.5, 10.0
+#: Rounds over which the mean engagement fades.
+_MEAN_ROUNDS = 5000.0
+#: Rounds before the user leaves over which the two features of the clock rise by a factor of e.
+_CLOCKS = (2.5, 7.0)
 
 
 def huber(error: Float[Array, "*shape"], threshold: float = 1.0) -> Float[Array, "*shape"]:
@@ -126,7 +125,7 @@ class ValueLearner(SlateLearner):
     @override
     def sizes_of_model(self):
         s = self.settings
-        networks = {"network": s.local, "joined by": s.federated_network, "faults": s.all_faults}
+        networks = {"network": s.local, "joined by": s.federated_network}
         return {**super().sizes_of_model, **networks, "reward scale": s.reward_scale, "centred": s.centred}
 
     # -- the critic --------------------------------------------------------------------------------------------------
@@ -190,6 +189,55 @@ class ValueLearner(SlateLearner):
     ) -> tuple[Float[Array, " weights"], optax.OptState]:
         """Weights and optimiser after a gradient by the weights; one that is not finite changes nothing."""
 
+    # -- what networks see -------------------------------------------------------------------------------------------
+
+    def own_features(self, view: View) -> Float[Array, " own_features"]:
+        """Features of a platform's own knowledge of the user."""
+        known = (USER_SCALE * (view.observed - 0.5), USER_SCALE * view.smooth, view.consumed, view.engaged)
+        return jnp.stack([*known, *clock_features(self.settings, view)])
+
+    def user_features(self, view: View) -> Float[Array, " user_features"]:
+        """Features of the user that a platform's network gets; centrally, what the other platforms know included."""
+        return jnp.concatenate([self.own_features(view), view.others])
+
+    def item_features(self, view: View) -> Float[Array, "candidates item_features"]:
+        """Features of the candidates that a platform's network gets."""
+        return ((view.documents - 0.5) * _ITEM_SCALE)[:, None]
+
+    def kaleness_of(self, items: Float[Array, "*shape item_features"]) -> Float[Array, "*shape"]:
+        """The kaleness of candidates, in [0, 1], from their features."""
+        return items[..., 0] / _ITEM_SCALE + 0.5
+
+    def choice_scores(
+        self,
+        learnt: Float[Array, "2"],
+        user: Float[Array, " user_features"],
+        items: Float[Array, "candidates item_features"],
+    ) -> tuple[Float[Array, " candidates"], Float[Array, ""]]:
+        """The agents' choice model: unnormalised scores v(s, i) of each candidate, and v(s, ⊥) of no click.
+
+        Args:
+            learnt: The choice model that was learnt: slope, logit of no click.
+            user: Features of the user.
+            items: Features of the candidates.
+        """
+        s, kaleness = self.settings, self.kaleness_of(items)
+        if s.choice == "learned":
+            return fitted_choice_scores(learnt, kaleness, s.world.choice.always_clicks)
+        none = s.world.choice.no_click  # type: ignore[attr-defined] - multinomial, checked
+        return jnp.exp(s.world.appeal(kaleness)), jnp.float32(0.0) if none is None else jnp.exp(jnp.float32(none))
+
+    def best_slate(
+        self,
+        learnt: Float[Array, "2"],
+        user: Float[Array, " user_features"],
+        items: Float[Array, "candidates item_features"],
+        values: Float[Array, " candidates"],
+    ) -> Int[Array, " slots"]:
+        """The best slate by the values of its candidates (equation 8); arguments as :meth:`choice_scores`."""
+        v, none = self.choice_scores(learnt, user, items)
+        return OPTIMISERS.get(self.settings.optimiser)(v, values, self.settings.world.slate, none)
+
     # -- the same for all --------------------------------------------------------------------------------------------
 
     @override
@@ -202,25 +250,51 @@ class ValueLearner(SlateLearner):
 
     @override
     def next_view(self, own, turn, observed, documents, over):
-        return next_view(self.settings, own, turn, observed, documents, over)
+        s, view = self.settings, own.view
+        v, _ = self.choice_scores(own.choice, self.user_features(view), self.item_features(view))
+        shown = v[own.slate]
+        expected = jnp.sum(shown * view.documents[own.slate]) / jnp.sum(shown) - 0.5
+        clicked = jnp.where(turn.item >= 0, view.documents[turn.item] - 0.5, 0.0)
+        engagement = jnp.where(own.feedback, scale_engagement(s, turn), 0.0)
+        after = view._replace(
+            observed=observed,
+            smooth=s.fade * view.smooth + (1 - s.fade) * (observed - 0.5),
+            consumed=s.fade * view.consumed + jnp.where(own.feedback, clicked, expected),
+            engaged=s.fade * view.engaged + (1 - s.fade) * (engagement - 1.0) * own.feedback,
+            into=view.into + 1,
+            documents=documents,
+        )
+        fresh = empty_view(s)._replace(observed=observed, documents=documents)
+        return jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, after)
 
     @override
     def pool_views(self, views):
         s = self.settings
         if not s.central or s.platforms == 1:
             return views
-        features = jax.vmap(partial(own_features, s))(views)
+        features = jax.vmap(self.own_features)(views)
         others = [jnp.concatenate([features[q] for q in range(s.platforms) if q != p]) for p in range(s.platforms)]
         return views._replace(others=jnp.stack(others))
 
     @override
     def record(self, own, turn, number, over):
-        return finish_round(self.settings, own, turn, number, over)[0]
+        s, told = self.settings, own.feedback
+        row = Transition(
+            user=self.user_features(own.view),
+            items=self.item_features(own.view),
+            slate=own.slate,
+            item=jnp.where(told, turn.item, -1),
+            slot=jnp.where(told, turn.slot, s.world.slate),
+            engagement=jnp.where(told, scale_engagement(s, turn), 0.0),
+            over=over.astype(jnp.float32),
+        )
+        place = number % s.memory
+        replay = jax.tree.map(lambda kept, new: kept.at[place].set(new), own.replay, row)
+        return own._replace(replay=replay, rounds=number + 1, mean=_mean_after(s, own, turn))
 
     @override
     def values(self, own: PlatformState):
-        s = self.settings
-        return self.values_of(own.weights, user_features(s, own.view), item_features(s, own.view))
+        return self.values_of(own.weights, self.user_features(own.view), self.item_features(own.view))
 
     @override
     def join_values(self, shared, values, key):
@@ -230,8 +304,28 @@ class ValueLearner(SlateLearner):
 
     @override
     def best(self, own: PlatformState, values: Any):
-        s = self.settings
-        return best_slate(s, own.choice, user_features(s, own.view), item_features(s, own.view), values)
+        return self.best_slate(own.choice, self.user_features(own.view), self.item_features(own.view), values)
+
+
+def clock_features(s: Slates, view: View) -> list[Float[Array, ""]]:
+    """Nearness of the end of the stay, e^(−left/2.5) and e^(−left/7), 1 in the last round; empty without a clock."""
+    if not s.clock:
+        return []
+    left = jnp.maximum(s.world.rounds_per_episode - 1 - view.into, 0).astype(jnp.float32)
+    return [jnp.exp(-left / rounds) for rounds in _CLOCKS]
+
+
+def scale_engagement(s: Slates, turn: Turn) -> Float[Array, ""]:
+    """Engagement as it is learnt from."""
+    return turn.engagement / s.reward_scale
+
+
+def _mean_after(s: Slates, own: PlatformState, turn: Turn) -> Float[Array, ""]:
+    """The mean engagement with one round more: of all rounds at first, fading later."""
+    if not s.centred:
+        return own.mean
+    rate = jnp.maximum(1.0 / (own.rounds + 1.0), 1.0 / _MEAN_ROUNDS)
+    return own.mean + jnp.where(own.feedback, rate * (scale_engagement(s, turn) - own.mean), 0.0)
 
 
 @dataclass(frozen=True)
@@ -253,7 +347,7 @@ class SlateQ(ValueLearner):
     def target(self, values, row, after, choice, mean):
         """Equation 13."""
         s = self.settings
-        v, none = choice_scores(s, choice, after.user, after.items)
+        v, none = self.choice_scores(choice, after.user, after.items)
         worth = next_value(s.target, v, values, none, s.world.slate, after.slate)
         return row.engagement - mean + s.discount * (1.0 - row.over) * worth
 
@@ -263,8 +357,8 @@ class SlateQ(ValueLearner):
         s = self.settings
 
         def of_transition(q, row, target):
-            v, none = choice_scores(s, choice, row.user, row.items)
-            slate = row.slate if s.regress == "shown" else best_slate(s, choice, row.user, row.items, q)
+            v, none = self.choice_scores(choice, row.user, row.items)
+            slate = row.slate if s.regress == "shown" else self.best_slate(choice, row.user, row.items, q)
             slate = jax.lax.stop_gradient(slate)
             expected = huber(slate_value(v, q, slate, none) - target)  # (15)
             clicked = jnp.where(row.item >= 0, huber(q[row.item] - target), 0.0)  # (14)

@@ -115,25 +115,3 @@ class NewValues:
         f4["transitions", "candidates"],
         "how the platform's network values each candidate of each transition after its step",
     )
-
-
-@message(kind=8)
-class MovingTargets:
-    """Platform with feedback to coordinator: y of equation 13, and how it moves with what it was made of."""
-
-    targets: Array = field(
-        f4["transitions"], "engagement at each transition and what is expected after it: tells engagement"
-    )
-    choice: Array = field(f4["parameters":2], "the choice model that was learnt: slope, logit of no click")
-    slopes: Array = field(f4["transitions", "candidates"], "how the target changes with the values that it was made of")
-
-
-@message(kind=13)
-class MovingGradient:
-    """Platform to coordinator: the gradient of its loss by the federated values and by the targets."""
-
-    gradient: Array = field(
-        f4["transitions", "candidates"],
-        "how a platform's loss changes with the value of each candidate: with feedback, other than 0 where a click was",
-    )
-    by_targets: Array = field(f4["transitions"], "how a platform's loss changes with each target")

@@ -1,9 +1,7 @@
 """Settings of platforms whose networks take steps: of what they agree on before anything is learnt.
 
-``slates.mode`` is a bundle of settings: ``corrected`` has none of the faults of the published code, ``published`` has
-all of them (:mod:`fedrank.slates.fedslate_2024`). Settings whose default is None follow from the mode, and some also
-from the world and the number of rounds; :meth:`Slates.resolved` fills them in. A setting that is given stands in either
-mode; ``slates.faults`` names the faults that are on, so that one can be switched on or off alone.
+Settings whose default is None follow from others, from the world and the number of rounds; :meth:`Slates.resolved`
+fills them in.
 """
 
 from __future__ import annotations
@@ -21,18 +19,7 @@ from fedrank.core.fields import bound, setting
 from fedrank.core.lazy import jnp, optax
 from fedrank.privacy.noisy_values import ValueNoise
 from fedrank.slates.config import LARGEST, World
-from fedrank.slates.fedslate_2024 import FAULTY_SETTINGS, FEDERATED_FAULTS, PAST, PUBLISHED, Fault
-from fedrank.slates.networks import (
-    FederatedQ,
-    IdentityHead,
-    ItemHead,
-    ItemLinearHead,
-    ItemQ,
-    LocalQ,
-    PositionalHead,
-    PositionalLinearHead,
-    PositionalQ,
-)
+from fedrank.slates.networks import FederatedQ, IdentityHead, ItemHead, ItemLinearHead, ItemQ, LocalQ
 from fedrank.slates.world.best_slate import OPTIMISERS, TARGETS
 from fedrank.slates.world.choice import CHOICES, Multinomial
 
@@ -50,28 +37,13 @@ _CLOCKS = 2
 _FADE_A_TICK = 0.9
 #: The others' part of a federated value before anything is learnt, where their item is the same.
 _SHARE = 0.5
-
-#: What settings of ``[slates]`` are where nothing is given and the mode is ``corrected``.
-CORRECTED: dict[str, Any] = {
-    "memory": 5000,
-    "burn_in": 500,
-    "explore": 0.1,
-    "decay": None,  # follows from the rounds
-    "floor": 0.05,
-    "snap": 0.0,
-    "choice": "true",
-    "others": None,  # follow from the world
-    "centred": None,
-    "local_widths": (64, 64),
-    "head_widths": (32, 32),
-    "reward_scale": 15.0,
-    "faults": (),
-}
+#: Smallest ε where none is given.
+_FLOOR = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class Slates:
-    """Learning of slates. Defaults in brackets follow from the mode: corrected, published.
+    """Learning of slates.
 
     Attributes:
         world: The users, a :class:`~fedrank.slates.world.satisfaction.Satisfaction`; None: not known yet. Of it
@@ -79,33 +51,29 @@ class Slates:
         sees: Whether each platform sees clicks and engagement. In the paper the first only, in its extension all.
         learning_rate: Step size of the Adam optimisers of all networks.
         noise: Clipping of Q-values, and noise on them, before they leave a platform; None: neither.
-        possible_faults: Faults that the protocol can have.
         silent: Nothing crosses: each platform has its own network only, Ω does nothing.
 
     Raises:
         ConfigError: A number out of range, or settings that contradict each other or do not fit the users.
     """
 
-    possible_faults: ClassVar[tuple[Fault, ...]] = tuple(fault for fault in Fault if fault not in FEDERATED_FAULTS)
     silent: ClassVar[bool] = False
     # Values of settings that only a subclass has; an annotation here would put them first among its settings.
     central, others, regress, critic, head_widths = False, "aligned", "greedy", "slateq", None
 
-    mode: Literal["corrected", "published"] = setting("corrected", "Defaults: corrected, or as in the published code.")
     discount: float = setting(0.9, "γ, weight of the next round.", low=0, high=1)
     batch: int = setting(32, "Rounds that a step learns from.", low=1, high=10**5)
-    memory: int | None = setting(None, "Rounds in the replay buffer (5,000; 2,000).", low=2, high=10**7)
-    burn_in: int | None = setting(None, "Rounds before the first step (500; 5,000).", low=1, high=10**6)
+    memory: int = setting(5000, "Rounds in the replay buffer.", low=2, high=10**7)
+    burn_in: int = setting(500, "Rounds before the first step.", low=1, high=10**6)
     learn_every: int = setting(3, "Rounds between steps.", low=1, high=10**6)
     copy_every: int = setting(500, "Rounds between copies to the target networks.", low=1, high=10**6)
-    explore: float | None = setting(
-        None, "ε of the first round, probability of a random slate at each platform (0.1; 1).", low=0, high=1
+    explore: float = setting(
+        0.1, "ε of the first round, probability of a random slate at each platform.", low=0, high=1
     )
     decay: float | None = setting(
-        None, "Factor of ε a round (a third of the rounds leads to the floor; 0.99995).", low=0, high=1
+        None, "Factor of ε a round. Default: a third of the rounds leads to the floor.", low=0, high=1
     )
-    floor: float | None = setting(None, "Smallest ε (0.05; 0).", low=0, high=1)
-    snap: float | None = setting(None, "Once ε has fallen below this it is 0 (0, which is never; 0.1).", low=0, high=1)
+    floor: float | None = setting(None, "Smallest ε. Default: 0.05, or slates.explore if that is less.", low=0, high=1)
     clock: bool = setting(False, "Platforms know how many rounds of the stay are over: two features more.")
     optimiser: Literal["top-k", "greedy", "exact"] = setting(
         "greedy", "How a slate is made of values: the largest, one by one (eq. 8), or the best of all slates."
@@ -113,19 +81,16 @@ class Slates:
     target: Literal["sarsa", "greedy", "top-k", "optimal"] = setting(
         "greedy", "The slate that the next round is valued by: the shown one, or that of an optimiser."
     )
-    choice: Literal["true", "learned", "published"] | None = setting(
-        None, "Choice model: users', learned, or upside down (true; published)."
-    )
+    choice: Literal["true", "learned"] = setting("true", "Choice model: users', or learned.")
     feedback: Literal["first", "all"] = setting("first", "Who has clicks and engagement: the first, or all (extended).")
     objective: Literal["own", "team"] = setting("own", "Maximised: own engagement, or the mean of all with feedback.")
-    local_widths: tuple[int, ...] | None = setting(
-        None, "Units of a platform's hidden layers (64, 64; 64 × 5, in the publication 4,096 × 5)."
+    local_widths: tuple[int, ...] = setting(
+        (64, 64), "Units of a platform's hidden layers (in the publication 4,096 × 5)."
     )
-    centred: bool | None = setting(None, "Engagement counts less its mean so far (yes, where users always click; no).")
-    reward_scale: float | None = setting(None, "Divisor of engagement (15, about a round's; 1).", low=1e-6, high=1e6)
-    faults: tuple[Fault, ...] | None = setting(
-        None, "Faults of the published code that are on, for comparison with it (none; all that the protocol can have)."
+    centred: bool | None = setting(
+        None, "Engagement counts less its mean so far. Default: yes, where users always click."
     )
+    reward_scale: float = setting(15.0, "Divisor of engagement, about a round's.", low=1e-6, high=1e6)
     world: Any = bound()
     sees: tuple[bool, ...] = bound(())
     learning_rate: Any = bound()
@@ -140,17 +105,11 @@ class Slates:
             for width in getattr(self, name) or ():
                 if not 1 <= width <= 65_536:
                     raise ConfigError(f"slates.{name} must be numbers in 1..65536, got {width}.")
-        if self.faults is not None:
-            for fault in self.faults:
-                if fault not in self.possible_faults:
-                    raise ConfigError(f"slates.faults: {fault} means nothing without a federated network.")
-            in_order = tuple(fault for fault in self.possible_faults if fault in self.faults)
-            object.__setattr__(self, "faults", in_order)  # frozen: sorted once, here
         if self.world is not None:
             self._check_users()
 
     def _check_users(self) -> None:
-        if not (self.learning_rate > 0 and self.reward_scale > 0):  # type: ignore[operator] - resolved
+        if not (self.learning_rate > 0 and self.reward_scale > 0):
             raise ConfigError(
                 f"learning rate and reward scale must be positive, got {self.learning_rate} and {self.reward_scale}."
             )
@@ -166,50 +125,28 @@ class Slates:
                 "choice = 'true' needs users of a multinomial choice: slate values are for that model. These users "
                 "choose otherwise; take choice = 'learned'."
             )
-        if self.has(Fault.MOVING_TARGETS) and not self.has(Fault.ONLINE_OTHERS):
-            raise ConfigError(
-                "the fault moving-targets is about online values in targets, so it needs online-others: target "
-                "networks do not move."
-            )
         if self.centred and not self.world.choice.always_clicks:
             raise ConfigError("centred engagement needs users who always click; set centred to false.")
 
-    def has(self, fault: Fault) -> bool:
-        """True if a fault of the published code is on."""
-        return fault in (self.faults or ())
-
-    # -- what follows from the mode ------------------------------------------------------------------------------------
-
-    @classmethod
-    def bundle(cls, mode: str, explore: float | None, world: World) -> dict[str, Any]:
-        """Settings where none is given.
-
-        Args:
-            mode: ``corrected`` or ``published``.
-            explore: ε of the first round, if it is given: there is no floor above it.
-            world: The users: in the corrected mode it decides whose items are the same, and who always clicks.
-        """
-        bundle = CORRECTED if mode == "corrected" else PUBLISHED
-        bundle = {**bundle, "floor": min(bundle["floor"], bundle["explore"] if explore is None else explore)}
-        bundle["faults"] = tuple(fault for fault in bundle["faults"] if fault in cls.possible_faults)
-        if mode == "corrected":
-            bundle["others"] = "aligned" if world.shared_candidates else "pooled"
-            bundle["centred"] = CHOICES.get(world.choice)().always_clicks
-        known = {one.name for one in dataclasses.fields(cls)}
-        return {name: value for name, value in bundle.items() if name in known}
+    def derived(self, world: World) -> dict[str, Any]:
+        """Values of settings that follow from others and from the users, where they are not given."""
+        return {
+            "floor": min(_FLOOR, self.explore),
+            "others": "aligned" if world.shared_candidates else "pooled",
+            "centred": CHOICES.get(world.choice)().always_clicks,
+        }
 
     def resolved(self, rounds: int, world: World) -> Any:
-        """The same with those settings filled in that follow from the mode.
+        """The same with those settings filled in that follow from others.
 
         Args:
             rounds: Rounds of the run, for the decay of ε.
-            world: The users.
+            world: The users: they decide whose items are the same, and who always clicks.
 
         Raises:
             ConfigError: Settings contradict each other.
         """
-        bundle = self.bundle(self.mode, self.explore, world)
-        missing = {name: value for name, value in bundle.items() if getattr(self, name) is None}
+        missing = {name: value for name, value in self.derived(world).items() if getattr(self, name) is None}
         filled: Any = dataclasses.replace(self, **missing)
         if filled.floor > filled.explore:
             raise ConfigError(
@@ -222,19 +159,12 @@ class Slates:
                 raise ConfigError(f"{name} must be above slates.batch = {filled.batch}, got {value}.")
         return filled
 
-    @property
-    def all_faults(self) -> tuple[str, ...]:
-        """Faults that are on: keys of :data:`fedrank.slates.fedslate_2024.FAULTS`."""
-        values = (name for name in FAULTY_SETTINGS if getattr(self, name) == PUBLISHED[name])
-        return (*values, *(self.faults or ()))
-
     # -- what follows from the settings and the users ------------------------------------------------------------------
 
     def epsilon(self, round_: Shaped[Array, "*rounds"] | int) -> Float[Array, "*rounds"]:
-        """ε of a round, counted from 0: ``max(floor, explore · decay^round)``; 0 for good once it is below ``snap``."""
+        """ε of a round, counted from 0: ``max(floor, explore · decay^round)``."""
         s: Any = self  # resolved
-        falling = s.explore * jnp.float32(s.decay) ** jnp.asarray(round_, jnp.float32)
-        return jnp.where(falling < s.snap, 0.0, jnp.maximum(falling, s.floor))
+        return jnp.maximum(s.explore * jnp.float32(s.decay) ** jnp.asarray(round_, jnp.float32), s.floor)
 
     @property
     def platforms(self) -> int:
@@ -257,16 +187,13 @@ class Slates:
 
     @cached_property
     def adam(self) -> optax.GradientTransformation:
-        """The optimiser of each network; all have the same step size, as in the published code."""
+        """The optimiser of each network; all have the same step size."""
         return optax.adam(self.learning_rate)
 
     @cached_property
     def local(self) -> LocalQ:
         """The platforms' own networks, all of the same shape."""
-        user, item, widths = self.user_features, self.item_features, self.local_widths or ()
-        if self.has(Fault.POSITIONAL):
-            return PositionalQ(user, item, self.world.candidates, widths, self.has(Fault.TANH))
-        return ItemQ(user, item, widths)
+        return ItemQ(self.user_features, self.item_features, self.local_widths)
 
     @property
     def federated_network(self) -> FederatedQ:
@@ -275,14 +202,22 @@ class Slates:
 
     @property
     def item_features(self) -> int:
-        """Features of a candidate: the one that the world draws; with the published code's fault its number, too."""
-        return 2 if self.has(Fault.ITEM_NUMBERS) else 1
+        """Features of a candidate: the one that the world draws."""
+        return 1
+
+    @property
+    def memory_features(self) -> int:
+        """Features of what a platform keeps of the stay so far."""
+        return _TRACES
 
     @property
     def user_features(self) -> int:
-        """Features of the user; see :func:`fedrank.slates.fedslate.platform.user_features`."""
-        mine = 1 + (PAST * self.world.slate if self.has(Fault.SHORT_MEMORY) else _TRACES) + _CLOCKS * self.clock
-        return mine * (self.platforms if self.central else 1)
+        """Features of the user; see :meth:`fedrank.slates.fedslate.learner.ValueLearner.user_features`."""
+        return (1 + self.memory_features + _CLOCKS * self.clock) * (self.platforms if self.central else 1)
+
+    def first_memory(self) -> Any:
+        """Memory of a further critic, a part of the view, before a platform's first user."""
+        return ()
 
     @property
     def fade(self) -> float:
@@ -306,12 +241,10 @@ class Slates:
 class FederatedSlates(Slates):
     """The same where one federated network joins the platforms' values."""
 
-    possible_faults: ClassVar[tuple[Fault, ...]] = tuple(Fault)
-
     others: Literal["aligned", "pooled"] | None = setting(
         None,
-        "What the federated network gets of others: their mean value of the item in the same place, or of all items "
-        "(aligned where all have the same items; aligned).",
+        "What the federated network gets of others: their mean value of the item in the same place, or of all items. "
+        "Default: aligned where all have the same items.",
     )
     regress: Literal["greedy", "shown", "nothing"] = setting(
         "greedy",
@@ -321,9 +254,7 @@ class FederatedSlates(Slates):
     )
     head: Literal["residual", "linear"] = setting("residual", "Federated network: hidden layers, or a linear one.")
     critic: str = setting("slateq", "The critic: slateq, or a value learner that an installed package names.")
-    head_widths: tuple[int, ...] | None = setting(
-        None, "Units of its hidden layers (32, 32; 32 × 4, in the publication 2,048 × 4)."
-    )
+    head_widths: tuple[int, ...] = setting((32, 32), "Units of its hidden layers (in the publication 2,048 × 4).")
 
     def _check_users(self) -> None:
         super()._check_users()
@@ -341,13 +272,8 @@ class FederatedSlates(Slates):
     @cached_property
     def federated_network(self) -> FederatedQ:  # type: ignore[override] - computed once
         """Ω, which makes N values of a platform's own N and of the others' (Deng et al. 2024, equations 9 to 12)."""
-        positional, n, widths = self.has(Fault.POSITIONAL), self.world.candidates, self.head_widths or ()
         share = 0.0 if self.others == "pooled" else _SHARE
-        if self.head == "linear":
-            return PositionalLinearHead(n) if positional else ItemLinearHead(share)
-        if positional:
-            return PositionalHead(n, widths, self.has(Fault.TANH))
-        return ItemHead(widths, share=share)
+        return ItemLinearHead(share) if self.head == "linear" else ItemHead(self.head_widths, share=share)
 
 
 @dataclass(frozen=True, kw_only=True)

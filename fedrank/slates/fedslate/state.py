@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxtyping import Bool, Float, Int, Key, UInt32
 
 from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.lazy import jax, jnp, optax
 from fedrank.slates.fedslate.settings import Slates
-from fedrank.slates.fedslate_2024 import PAST, Fault
 
 
 class View(NamedTuple):
@@ -21,23 +20,20 @@ class View(NamedTuple):
         consumed: Fading sum of the feature of what was clicked here; without feedback, of what the platform's own
             choice model expects of the slates that it showed.
         engaged: Fading mean of scaled engagement here; 0 without feedback.
-        past: Engagement by slot of the last slates, newest first, zeros without feedback; empty unless the published
-            code's fault is on.
         documents: The feature of each candidate.
         into: Rounds of the stay that are over.
-        first: Number of the first candidate; numbers count up without end.
         others: What the other platforms know of the user; empty unless everything is seen centrally.
+        more: What a further critic keeps.
     """
 
     observed: Float[Array, ""]
     smooth: Float[Array, ""]
     consumed: Float[Array, ""]
     engaged: Float[Array, ""]
-    past: Float[Array, "slates slots"]
     documents: Float[Array, " candidates"]
     into: Int[Array, ""]
-    first: Int[Array, ""]
     others: Float[Array, " others_features"]
+    more: Any = ()
 
 
 class Transition(NamedTuple):
@@ -112,7 +108,7 @@ class CoordinatorState(NamedTuple):
         learnable: Whether there are targets for this batch: without them no platform learns.
         compared: Whether each platform's gradient of this batch has come.
         gradient: The gradient that goes back to each platform.
-        slopes: How targets change with the values that they were made of; empty unless targets move.
+        more: What a further method keeps.
     """
 
     round: UInt32[Array, ""]
@@ -128,7 +124,7 @@ class CoordinatorState(NamedTuple):
     learnable: Bool[Array, ""]
     compared: Bool[Array, " platforms"]
     gradient: Float[Array, "platforms transitions candidates"]
-    slopes: Float[Array, "platforms transitions candidates"]
+    more: Any = ()
 
 
 def empty_view(s: Slates) -> View:
@@ -136,11 +132,10 @@ def empty_view(s: Slates) -> View:
     zero, others = jnp.float32(0.0), (s.user_features - s.user_features // s.platforms) if s.central else 0
     return View(
         zero, zero, zero, zero,
-        past=jnp.zeros((PAST, s.world.slate) if s.has(Fault.SHORT_MEMORY) else (0, 0), jnp.float32),
         documents=jnp.zeros(s.world.candidates, jnp.float32),
         into=jnp.int32(0),
-        first=jnp.int32(0),
         others=jnp.zeros(others, jnp.float32),
+        more=s.first_memory(),
     )  # fmt: skip
 
 
@@ -163,7 +158,6 @@ def first_coordinator_state(s: Slates, key: Key[Array, ""]) -> CoordinatorState:
         learnable=jnp.bool_(False),
         compared=jnp.zeros(k, bool),
         gradient=jnp.zeros((k, b, n), jnp.float32),
-        slopes=jnp.zeros((k if s.has(Fault.MOVING_TARGETS) else 0, b, n), jnp.float32),
     )
 
 

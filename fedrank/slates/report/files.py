@@ -24,7 +24,7 @@ from fedrank.report.files import convert_content, json_object
 from fedrank.report.html import Html, h
 from fedrank.report.run import Run
 from fedrank.report.statistics import Interval
-from fedrank.slates.fedslate_2024 import FAULTS
+from fedrank.report.wording import in_words
 
 #: What is measured: the sum of engagement over a user's stay, of all platforms together or of one.
 ENGAGEMENT = "engagement"
@@ -37,6 +37,8 @@ POLICIES = ("kale", RANDOM, "choc", "kale-then-choc", "best-fixed", MYOPIC, OPTI
 
 #: Protocols of platforms that share users.
 PROTOCOLS = ("vertical-slate", "slateq", "planned-slates")
+#: Faults that a caveat names one by one.
+_MOST_NAMED = 3
 #: Settings of the users that are the preset's unless they are given.
 _GIVEN = {"sensitivity": "τ", "memory_discount": "β", "observation_noise": "noise", "semantics": "semantics"}
 
@@ -82,8 +84,7 @@ class SlateRun:
         feedback: Which of them see clicks and engagement.
         protocol: How they learn.
         central: Whether each platform sees the user as all of them do.
-        mode: The mode, which defaults follow.
-        faults: Faults of the published code that are on: keys of :data:`~fedrank.slates.fedslate_2024.FAULTS`.
+        faults: Faults of a published code that are on: ``key``, ``name`` and ``what`` of each.
         world: What the users are like, by setting.
         stay: Rounds that a user stays.
         users: Users that a run serves.
@@ -101,8 +102,7 @@ class SlateRun:
     feedback: tuple[bool, ...]
     protocol: str
     central: bool
-    mode: str
-    faults: tuple[str, ...]
+    faults: tuple[Mapping[str, Json], ...]
     world: Mapping[str, Json]
     stay: int
     users: int
@@ -163,7 +163,7 @@ class SlateRun:
             return "each sees the user as all do"
         without = self.without_feedback
         return (
-            f"{_join_names(self.with_feedback)} with feedback, {_join_names(without)} without"
+            f"{in_words(self.with_feedback)} with feedback, {in_words(without)} without"
             if without
             else "all with feedback"
         )
@@ -171,10 +171,10 @@ class SlateRun:
     @property
     def caveats(self) -> tuple[str, ...]:
         """Faults of the published code that are on, for figures."""
-        if len(self.faults) == len(FAULTS):
-            return (f"As published: all {len(FAULTS)} faults of the published code are on",)
-        named = [FAULTS[name][0] if name in FAULTS else name for name in self.faults]
-        return (f"Faults of the published code: {_join_names(named)}",) if named else ()
+        if len(self.faults) > _MOST_NAMED:
+            return (f"{len(self.faults)} faults of the published code are on",)
+        named = [str(one["name"]) for one in self.faults]
+        return (f"Faults of the published code: {in_words(named)}",) if named else ()
 
     def mark(self, name: str) -> PolicyBaseline | None:
         """A fixed policy by name."""
@@ -256,8 +256,7 @@ def _made(
         feedback=feedback,
         protocol=str(raw["protocol"]),
         central=bool(raw.get("central", False)),
-        mode=str(raw["mode"]),
-        faults=tuple(map(str, raw["faults"])),
+        faults=tuple(map(dict, raw["faults"])),
         world=dict(raw["world"]),
         stay=int(raw["world"]["rounds_per_episode"]),
         users=int(raw["episodes"]),
@@ -270,11 +269,6 @@ def _made(
         trial=tuple(found.get("trial") or ()),
         thresholds={str(name): _threshold(one) for name, one in (threshold.get("measures") or {}).items()},
     )
-
-
-def _join_names(names: Sequence[str]) -> str:
-    *some, last = names
-    return f"{', '.join(some)} and {last}" if some else last
 
 
 def _threshold(raw: Mapping[str, Json]) -> Threshold:

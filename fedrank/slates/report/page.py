@@ -251,7 +251,7 @@ def _about(name: str) -> str:
 def _faults(run: Run, faults: tables.Table) -> Section:
     said = (
         "These settings do as the published code does, and not as the publication means. Each is switched off by its "
-        'setting, all of them by slates.mode = "corrected".'
+        "setting."
     )
     content = (h("p", said), faults)
     return Section("faults", "Faults of the published code", content)

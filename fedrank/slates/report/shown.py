@@ -40,7 +40,6 @@ class SlatesShown(Shown):
         "world.platforms": "platforms K",
         "world.candidates": "candidates N of a platform",
         "world.slate": "items n of a slate",
-        "slates.mode": "mode, which the defaults follow",
         "slates.feedback": "who has clicks and engagement",
         "slates.discount": "discount γ",
     }
@@ -76,11 +75,6 @@ class SlatesShown(Shown):
     @override
     def more_caveats(self, run: Run) -> list[str]:
         return [*run.details.caveats, *describe.few_seeds(run)]
-
-    @override
-    def done_rounds(self, run: Run) -> int:
-        asked = int(run.setting("rounds", 0))
-        return asked if run.finished else run.last_round
 
     @override
     def nothing_crossed(self, run: Run) -> list[str]:
@@ -187,7 +181,7 @@ class SlatesShown(Shown):
                 {"name": name, "feedback": sees}
                 for name, sees in zip(run.details.names, run.details.feedback, strict=True)
             ],
-            "faults": list(run.details.faults),
+            "faults": [one["key"] for one in run.details.faults],
             "verdicts": tables.verdicts(run),
             **{name: None if table is None else to_json(table)["rows"] for name, table in made.items()},
         }

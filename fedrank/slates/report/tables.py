@@ -17,7 +17,6 @@ from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, curve, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
 from fedrank.report.words import Flow, flows
-from fedrank.slates.fedslate_2024 import FAULTS, FAULTY_SETTINGS
 from fedrank.slates.report.files import (
     COPYING,
     ENGAGEMENT,
@@ -192,10 +191,7 @@ def way(run: Run, measure: str) -> float | None:
 def measure_owner(slates: SlateRun, measure: str) -> str:
     """Platforms of a measure: ``"all platforms"``, ``"A, with feedback"``."""
     place = slates.measures.index(measure)
-    if not place:
-        return "all platforms"
-    name = slates.names[place - 1]
-    return name if slates.central else f"{name}, {'with' if slates.feedback[place - 1] else 'without'} feedback"
+    return _said(slates, slates.names[place - 1] if place else None)
 
 
 def platforms_table(run: Run) -> Table:
@@ -352,9 +348,7 @@ def parties_table(run: Run) -> Table:
                 row |= {"learns": _BY_SUMS[sees], "sent": "the model"}
             else:
                 row |= {"learns": _FEDERATED[sees], "sent": _SENT[sees]}
-        rows.append(
-            {"platform": name if slates.central else f"{name}, {'with' if sees else 'without'} feedback", **row}
-        )
+        rows.append({"platform": _said(slates, name), **row})
     if slates.by_sums:
         noised = "with noise" if run.setting("sharing.epsilon") else "without noise"
         of = "the total over all explorers of all" if pooled else "sums over all explorers, each of the"
@@ -427,18 +421,11 @@ def world_table(run: Run) -> Table:
 
 def faults_table(run: Run) -> Table | None:
     """Faults of the published code that are on; None if none is."""
-    rows = [
-        {
-            "key": f"slates.{name}" if name in FAULTY_SETTINGS else f"slates.faults: {name}",
-            "name": FAULTS[name][0] if name in FAULTS else name,
-            "what": FAULTS[name][1] if name in FAULTS else "",
-        }
-        for name in slates_of(run).faults
-    ]
+    rows = slates_of(run).faults
     if not rows:
         return None
     columns = (Column("name", "fault"), Column("what", "what it does"), Column("key", "setting", code=True))
-    return Table("Faults of the published code that are on", columns, tuple(rows))
+    return Table("Faults of the published code that are on", columns, rows)
 
 
 def crossed_table(run: Run) -> Table | None:

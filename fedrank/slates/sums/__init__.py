@@ -201,6 +201,15 @@ class AfterExplorers(Exchange):
 
 
 @dataclass(frozen=True)
+class TellAll(AfterExplorers):
+    """The coordinator tells all platforms something; it learns nothing from their replies."""
+
+    @override
+    def tell(self, state, replies, arrived):
+        return state
+
+
+@dataclass(frozen=True)
 class IntegersOfUsers(AfterExplorers):
     """Platforms send integers over users, each with separate discrete Gaussian noise.
 
@@ -305,7 +314,7 @@ class CountNorms(IntegersOfUsers, request=RoundStart):
 
 
 @dataclass(frozen=True)
-class SetClip(AfterExplorers, request=Bound, reply=Done):
+class SetClip(TellAll, request=Bound, reply=Done):
     """Once, after the counts: all are told the clip."""
 
     name = "clip"
@@ -324,10 +333,6 @@ class SetClip(AfterExplorers, request=Bound, reply=Done):
         xp = module_of(request.clip, party.own.clip)
         good = xp.isfinite(request.clip) & (request.clip > 0)
         return party._replace(own=party.own._replace(clip=xp.where(good, request.clip, party.own.clip))), Done()
-
-    @override
-    def tell(self, state, replies, arrived):
-        return state
 
 
 @dataclass(frozen=True)
@@ -388,7 +393,7 @@ class Release(IntegersOfUsers, request=RoundStart):
 
 
 @dataclass(frozen=True)
-class Improve(AfterExplorers, request=SharedModel, reply=Done):
+class Improve(TellAll, request=SharedModel, reply=Done):
     """After the sums: every platform is sent the model, and serves by it."""
 
     name = "improve"
@@ -410,10 +415,6 @@ class Improve(AfterExplorers, request=SharedModel, reply=Done):
         good = functools.reduce(operator.and_, (jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(new)))
         kept = jax.tree.map(lambda after, before: jnp.where(good, after, before), new, (own.model, own.learnt))
         return party._replace(own=own._replace(model=kept[0], learnt=kept[1])), Done()
-
-    @override
-    def tell(self, state, replies, arrived):
-        return state
 
 
 @dataclass(frozen=True)
@@ -455,7 +456,7 @@ class Trial(IntegersOfUsers, request=RoundStart):
 
 
 @dataclass(frozen=True)
-class Decide(AfterExplorers, request=Verdict, reply=Done):
+class Decide(TellAll, request=Verdict, reply=Done):
     """After a look: all are told whether the plan is served."""
 
     name = "verdict"
@@ -474,10 +475,6 @@ class Decide(AfterExplorers, request=Verdict, reply=Done):
         decision = np.clip(np.nan_to_num(request.verdict[0]), 0, trials.FALLEN_BACK)
         told = np.concatenate([[np.floor(decision)], request.verdict[1:]]).astype(np.float32)
         return party._replace(own=party.own._replace(verdict=told)), Done()
-
-    @override
-    def tell(self, state, replies, arrived):
-        return state
 
 
 @dataclass(frozen=True)

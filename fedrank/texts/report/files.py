@@ -17,7 +17,6 @@ from fedrank.core.errors import RunError
 from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.report.files import convert_content, json_object, parquet
-from fedrank.texts.attacks.settings import FOUND, READABLE
 
 #: Columns of ``methods.parquet`` and their types.
 COLUMNS = {
@@ -41,6 +40,11 @@ SCOPES = {"own": "", "federation": ", all documents", "home": ", all documents, 
 
 #: How the difference to :data:`LOCAL` ends in ``metrics.parquet``; of a search, to Local's search at home.
 GAIN = ": gain over Local"
+
+#: A document is readable where more than this part of its words is read that a guess would not name.
+READABLE = 0.05
+#: A text is found where the area under the curve is above this; 0.5 is chance.
+FOUND = 0.6
 
 #: A measure of the paper that is a cost: 1 is best, larger is worse.
 COST = "MAP-JOS"

@@ -22,7 +22,7 @@ from fedrank.report import describe, sections, wording, words
 from fedrank.report.charts import Chart
 from fedrank.report.claims import Comparison, Measured, Number, Opening, Sentence, list_all, say
 from fedrank.report.figures import Level
-from fedrank.report.html import Html, bullets, h
+from fedrank.report.html import Html, bullets, h, warn
 from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Section, Shown
 from fedrank.report.statistics import mean_interval
 from fedrank.report.tables import Table, to_json
@@ -210,9 +210,7 @@ def _warning(run: Run) -> Html | None:
     if said is None:
         return None
     title, lines = said
-    return h(
-        "div", h("strong", title), *(h("p", line) for line in lines), class_="warning", role="note", aria_label=title
-    )
+    return warn(title, *(h("p", line) for line in lines))
 
 
 def _silos(run: Run, drawn: Mapping[str, Chart]) -> Section:
@@ -278,17 +276,8 @@ class TextsShown(Shown):
         return " · ".join((str(run.setting("protocol")), str(data), self.subject(run), mode))
 
     @override
-    def generated(self, run: Run) -> bool:
-        return run.details.generated or super().generated(run)
-
-    @override
     def generated_sentence(self) -> str:
         return "The texts are generated: the numbers say nothing about real ones."
-
-    @override
-    def caveats(self, run: Run) -> list[str]:
-        part = run.setting("devices.dropout")
-        return [f"{part:.0%} of the replies do not arrive".replace("%", " %", 1)] if part else []
 
     @override
     def more_caveats(self, run: Run) -> list[str]:
@@ -298,13 +287,6 @@ class TextsShown(Shown):
         if run.setting("sketch.as_published"):
             out.append("Features as printed")
         return [*out, *describe.few_seeds(run)]
-
-    @override
-    def done_rounds(self, run: Run) -> int:
-        # A number that is undefined has no row, and not every round is evaluated.
-        if run.finished:
-            return int(run.setting("rounds", 0))
-        return run.last_round
 
     @override
     def ledger_words(self, run: Run) -> list[str]:

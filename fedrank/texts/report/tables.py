@@ -168,7 +168,7 @@ def methods_table(run: Run) -> Table:
             "lead": None if method == BM25 else lead(run, method, BM25),
         }
         for i, measure in enumerate(measures):
-            row[f"m{i}"] = _mean(texts.values(method, measure))
+            row[f"m{i}"] = mean_of_seeds(texts.values(method, measure))
         rows.append(row)
     titles = [f"{m} (1 is best, larger is worse)" if m == COST else m for m in measures]
     columns = (
@@ -200,8 +200,8 @@ def search_table(run: Run) -> Table | None:
         rows.append(
             {
                 "method": method,
-                "everywhere": _mean(everywhere),
-                "home": _mean(home),
+                "everywhere": mean_of_seeds(everywhere),
+                "home": mean_of_seeds(home),
                 "difference": difference(everywhere, home) if everywhere and home else None,
                 "gain": gain(run, method, scope="federation"),
                 "lead": None if method == BM25 else lead(run, method, BM25, scope="federation"),
@@ -244,7 +244,7 @@ def silos_table(run: Run) -> Table:
             "lead": lead(run, FEDERATED, BM25, silo=silo),
         }
         for i, method in enumerate(methods):
-            row[f"m{i}"] = _mean(texts.values(method, texts.measure, silo=silo))
+            row[f"m{i}"] = mean_of_seeds(texts.values(method, texts.measure, silo=silo))
         rows.append(row)
     columns = (
         Column("silo", "silo"),
@@ -391,7 +391,8 @@ def _over_bm25(texts: TextRun, title: str, scope: str) -> list[Column]:
     return [Column("lead", title, numeric=True, signed=True, digits=DIGITS)]
 
 
-def _mean(values: Mapping[int, float]) -> Estimate | None:
+def mean_of_seeds(values: Mapping[int, float]) -> Estimate | None:
+    """Mean over seeds with its interval; None without any."""
     return mean_interval(list(values.values())) if values else None
 
 

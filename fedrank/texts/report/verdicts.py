@@ -28,6 +28,7 @@ from fedrank.texts.report.tables import (
     gain,
     lacks_judgements,
     lead,
+    mean_of_seeds,
     seeds_in_words,
     spread,
 )
@@ -86,8 +87,8 @@ def gate_table(run: Run) -> Table | None:
                 "lost": _count(one.test < 0 for one in tested if one.adopted),
                 "spared": _count(one.test < 0 for one in tested if not one.adopted),
                 "missed": _count(one.test > 0 for one in tested if not one.adopted),
-                "offered": _mean({one.seed: one.test for one in tested}),
-                "kept": _mean({one.seed: one.kept for one in tested}),
+                "offered": mean_of_seeds({one.seed: one.test for one in tested}),
+                "kept": mean_of_seeds({one.seed: one.kept for one in tested}),
             }
         )
     by_seed: dict[str, dict[int, float]] = {
@@ -109,7 +110,7 @@ def gate_table(run: Run) -> Table | None:
         "adopts": f"{adopted} of {len(texts.decisions)}",
     }
     everyone |= {key: str(sum(int(row[key]) for row in rows)) for key in ("gained", "lost", "spared", "missed")}
-    rows.append({**everyone, "offered": _mean(by_seed["test"]), "kept": _mean(by_seed["kept"])})
+    rows.append({**everyone, "offered": mean_of_seeds(by_seed["test"]), "kept": mean_of_seeds(by_seed["kept"])})
     columns = (
         Column("silo", "silo"),
         Column("against", "against (seeds)"),
@@ -142,10 +143,6 @@ def _how(run: Run) -> str:
     if not folds:
         return ""
     return f": all but those of the test, each ranked by rankers of {folds} folds that did not learn from it"
-
-
-def _mean(values: Mapping[int, float]) -> Estimate | None:
-    return mean_interval(list(values.values())) if values else None
 
 
 def _count(which: Any) -> str:

@@ -236,7 +236,7 @@ _DOCUMENTS = [
 _SLATES = [
     _run("slates-two", f"vertical-slate {_TWO} {_PLATFORMS} {_SOME}"),
     _run("slates-baselines", f"vertical-slate --world.preset tension {_TWO} {_PLATFORMS}"),
-    _run("slates-published", f"vertical-slate --slates.mode published {_TWO} {_PLATFORMS} {_SOME}"),
+    _run("slates-published", f"vertical-slate-2024 {_TWO} {_PLATFORMS} {_SOME}"),
     _run(
         "slates-paper",
         "vertical-slate --world.preset paper --world.choice multinomial-no-click --world.no-shared-candidates "

@@ -24,8 +24,8 @@ from fedrank.report.compare import write_comparison
 from fedrank.report.load import load
 from fedrank.report.page import html_of
 from fedrank.report.statistics import Estimate, Interval, mean_interval
-from fedrank.texts.attacks.finding import Finding
-from fedrank.texts.attacks.page import documents_opening
+from fedrank_zoo.document_attack.page import documents_opening
+from fedrank_zoo.findings import Finding
 from fedrank_zoo.leaderboard.page import board_opening
 from fedrank_zoo.leaderboard.standings import contrasts
 from fedrank_zoo.optuna_search.page import search_opening

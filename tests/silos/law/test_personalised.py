@@ -13,10 +13,10 @@ from fedrank.core.streams import run_words
 from fedrank.silos.averaging import FedAvg, FedPer, FineTuned, LocalOnly
 from fedrank.silos.config import Network
 from fedrank.silos.data.splits import Rows, SiloArrays
-from fedrank.silos.leave_one_out import Dropping, LeaveOneOut
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork
 from fedrank.silos.party import some_of
+from fedrank_zoo.leave_one_out import Dropping, LeaveOneOut
 
 FEATURES, ROWS = 2, 4
 SGD = LocalSgd(TabularNetwork(FEATURES, (2,)), epochs=2, batch=2, learning_rate=0.2)

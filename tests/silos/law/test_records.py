@@ -12,8 +12,6 @@ from fedrank.cli.main import call
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError, UnknownNameError
 from fedrank.core.privacy_report import Unit
 from fedrank.privacy.calibration import gaussian_epsilon
-from fedrank.silos.attacks.membership import attack_records
-from fedrank.silos.attacks.settings import RecordAttack
 from fedrank.silos.records.account import record_account
 from fedrank.silos.records.messages import Message, check_ranges, read_message, spend
 from fedrank.silos.records.ranges import parse_ranges, ranges_of
@@ -170,28 +168,6 @@ def test_messages_are_worth_having_at_a_small_epsilon_where_others_have_many_row
     assert best > alone - 0.005 and auc(made.models["federated"](test.x), test.y).value > 0.85
 
 
-def test_an_attack_tells_records_from_exact_sums_and_not_from_noisy_ones():
-    modes = ("statistics-exact", "noisy-statistics", "noisy-model", "study")
-    found = attack_records(rows(4, 100), RANGES, RecordAttack(epsilon=(1.0,), shadows=24, modes=modes))
-    exact, *noisy, study = found
-    assert study.mode == "study" and study.low > 0.6 and study.broken
-    assert exact.low > 0.6 and exact.broken and exact.most == 1.0
-    for one in noisy:
-        assert one.low < 0.55 and not one.broken and 0.5 < one.most < 0.6
-    # Φ(μ/√2) with μ² = 2ρ: the area under the trade-off curve of two normal distributions.
-    rho = noise_of(RANGES, 1.0, 1e-6).rho
-    x = np.linspace(-12, 12, 20_001)
-    area = np.trapezoid(stats.norm.sf(x - np.sqrt(2 * rho)) * stats.norm.pdf(x), x)
-    assert noisy[0].most == pytest.approx(area, abs=1e-6)
-
-
-def test_a_network_keeps_more_of_its_records_than_a_logistic_model():
-    pytest.importorskip("jax")
-    settings_ = RecordAttack(shadows=16, modes=("model", "network"))
-    model, network = attack_records(rows(5, 80), None, settings_)
-    assert network.auc > model.auc and network.auc > 0.6
-
-
 # --------------------------------------------------------------------------------------------------- command line
 
 
@@ -270,20 +246,3 @@ def test_a_simulated_federation_says_what_epsilon_buys(table, capsys):
     assert told["simulated"] and set(told["verdicts"]) == {"north", "south"} and 0 <= told["told_auc"]["value"] <= 1
     assert told["privacy"]["promises"][0]["unit"] == "record"
     assert call(command) == 0 and "rows): use " in capsys.readouterr().out
-    attack = [
-        "privacy",
-        "attack",
-        "records",
-        str(table),
-        "--of",
-        "east",
-        "--modes",
-        "model",
-        "noisy-statistics",
-        "--shadows",
-        "12",
-    ]
-    assert call([*attack, *FLAGS, "--json"]) == 0
-    findings = json.loads(capsys.readouterr().out)["findings"]
-    assert [one["epsilon"] for one in findings] == [None, 1.0, 4.0, 8.0]
-    assert call([*attack, *FLAGS]) == 0 and "0.5 is chance" in capsys.readouterr().out

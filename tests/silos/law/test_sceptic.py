@@ -397,7 +397,7 @@ def test_the_recommended_model_scores_from_its_file_what_it_scored_here(answered
     import dataclasses
 
     import fedrank
-    from fedrank.silos.sceptic.model import model_of
+    from fedrank.silos.sceptic.compare import model_of
 
     made = dataclasses.replace(answered, recommended=way)
     loaded = fedrank.load(model_of(made).save(tmp_path / "model.safetensors"))

@@ -31,7 +31,7 @@ from fedrank.engine.attackers import Conditions
 from fedrank.engine.native import NativeSimulator
 from fedrank.silos.averaging import FedAvg, FineTuned, LocalOnly
 from fedrank.silos.data.splits import pool_training_rows
-from fedrank.silos.leave_one_out import Dropping, LeaveOneOut
+from fedrank_zoo.leave_one_out import Dropping, LeaveOneOut
 
 
 def test_fedavg_averages_by_rows_and_remembers_its_best_by_validation():

@@ -3,8 +3,8 @@
 import pytest
 
 from fedrank.privacy.audit import audit_mechanism
-from fedrank.silos.attacks.audits import record_auc, record_network, record_network_batches
 from fedrank.silos.records import private_sgd
+from fedrank.silos.records.audits import record_auc, record_network, record_network_batches
 from fedrank.silos.records.private_sgd import NoisyJudgements, noise_multiplier
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedrank.slates.fedslate.platform import fit_step, fitted_choice_scores, log_likelihood
+from fedrank.slates.fedslate.choice_model import fit_step, fitted_choice_scores, log_likelihood
 
 ROWS, SLOTS, STEPS, RATE = 2000, 3, 250, 3.9
 

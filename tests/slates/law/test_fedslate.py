@@ -18,6 +18,7 @@ from slate_worlds import (
     called,
     exchange,
     played,
+    published,
     same,
     settings,
     slates,
@@ -29,13 +30,13 @@ from fedrank.core.messages import PUBLIC_AXES
 from fedrank.core.protocol import Party
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
 from fedrank.slates.fedslate.learner import federated_values, joint_values, others_mean
-from fedrank.slates.fedslate.platform import best_slate, item_features, user_features
 from fedrank.slates.fedslate.settings import FederatedSlates, LocalSlates
-from fedrank.slates.fedslate_2024 import Fault
 from fedrank.slates.world.satisfaction import Scene, User
+from fedrank_zoo.fedslate_2024.faults import Fault
+from fedrank_zoo.fedslate_2024.settings import PublishedSlates
 
 EXTENDED = slates(sees=(True, True), objective="team", choice="true")
-MOVING = slates(faults=(Fault.ONLINE_OTHERS, Fault.MOVING_TARGETS))
+MOVING = published(faults=(Fault.ONLINE_OTHERS, Fault.MOVING_TARGETS))
 THREE = slates(world={"platforms": 3, "time_budget": 15}, sees=(True, False, True))
 ALONE = slates(LocalSlates)
 CENTRAL = slates(LocalSlates, central=True, sees=(True, True))
@@ -159,7 +160,7 @@ def test_centrally_a_platform_is_told_what_the_other_knows_of_the_user():
     def seen():
         learner = CENTRAL.learner
         views = jax.vmap(partial(learner.first_view, None))(scene.observed, scene.documents)
-        return jax.vmap(partial(user_features, CENTRAL.slates))(learner.pool_views(views))
+        return jax.vmap(learner.user_features)(learner.pool_views(views))
 
     mine = [np.array([10 * (x - 0.5), 0, 0, 0]) for x in observed]
     np.testing.assert_allclose(seen(), [[*mine[0], *mine[1]], [*mine[1], *mine[0]]], atol=1e-5)
@@ -177,10 +178,11 @@ def test_settings_that_mean_nothing_are_refused():
         ({"learning_rate": 0.0}, "must be positive"),
         ({"sees": (False, False)}, "of one at least"),
         ({"sees": (True,)}, "of each of 2 platforms"),
-        ({"faults": (Fault.MOVING_TARGETS,)}, "needs online-others"),
     ]:
         with pytest.raises(ConfigError, match=says):
             settings(**given)
+    with pytest.raises(ConfigError, match="needs online-others"):
+        published(faults=(Fault.MOVING_TARGETS,))
 
 
 def test_of_several_others_omega_is_told_the_mean():
@@ -195,13 +197,13 @@ def test_of_several_others_omega_is_told_the_mean():
 
 
 def test_the_chance_of_exploring_falls_to_its_floor_or_is_snapped_to_none():
-    falling = FederatedSlates(explore=0.8, decay=0.9, floor=0.1, snap=0.0)
+    falling = FederatedSlates(explore=0.8, decay=0.9, floor=0.1)
     np.testing.assert_allclose([falling.epsilon(t) for t in (0, 1, 5, 60)], [0.8, 0.72, 0.8 * 0.9**5, 0.1], rtol=1e-5)
-    published = FederatedSlates(
+    snapped = PublishedSlates(
         explore=1.0, decay=0.99995, floor=0.0, snap=0.1
     )  # "round 46,050": ln 0.1 / ln 0.99995 = 46,050.6
-    assert float(published.epsilon(46_000)) == pytest.approx(0.99995**46_000, rel=1e-3)  # a power in single precision
-    assert float(published.epsilon(46_100)) == 0.0
+    assert float(snapped.epsilon(46_000)) == pytest.approx(0.99995**46_000, rel=1e-3)  # a power in single precision
+    assert float(snapped.epsilon(46_100)) == 0.0
 
 
 # -- simulated -------------------------------------------------------------------------------------------------------
@@ -301,7 +303,7 @@ def test_as_published_all_outputs_saturate_and_the_choice_score_decides():
     highest features, whatever the networks are.
     """
     many = 10
-    published = slates(
+    saturated = published(
         world={"candidates": many, "slate": 3, "time_budget": 122, "fresh": False},
         local_widths=(32,) * 5,
         head_widths=(32,) * 4,
@@ -311,8 +313,8 @@ def test_as_published_all_outputs_saturate_and_the_choice_score_decides():
         floor=1.0,
         **{"centred": False, "reward_scale": 1.0, "learning_rate": 0.01, "batch": 8, "memory": 60, "burn_in": 40},
     )
-    s, simulation, keys = published.slates, Simulator(published), run_keys((0, 1, 2))
-    states, own = simulation.start(keys, keyed(published, keys), per_run=True)
+    s, simulation, keys = saturated.slates, Simulator(saturated), run_keys((0, 1, 2))
+    states, own = simulation.start(keys, keyed(saturated, keys), per_run=True)
     states, own, _ = simulation.advance(keys, states, None, own, 0, 180)  # 46 batches
     server = simulation.server(states)
     joint = np.asarray(jax.vmap(partial(federated_values, s))(server.weights, server.values))
@@ -321,14 +323,11 @@ def test_as_published_all_outputs_saturate_and_the_choice_score_decides():
     # What Ω would learn from a batch, beside what fresh weights would: the slope of tanh, 1 - tanh², is a rounding.
     batch, others = server.batch[:, 0], jax.vmap(lambda values: others_mean(s, values, 0))(server.batch)
     slopes = jax.jit(jax.vmap(jax.grad(lambda w, x, y: jnp.sum(joint_values(s, w, x, y)))))
-    fresh = simulation.server(simulation.start(keys, keyed(published, keys), per_run=True)[0]).weights
+    fresh = simulation.server(simulation.start(keys, keyed(saturated, keys), per_run=True)[0]).weights
     assert np.abs(slopes(server.weights, batch, others)).max() < 1e-3 * np.abs(slopes(fresh, batch, others)).max()
     # The loss is what the mean target is, less what an output of 1 and Huber's threshold take off.
     assert np.all(np.asarray(server.targets[:, 0]).mean(axis=1) > 5)
 
-    def slate(own, values):
-        return best_slate(s, own.choice, user_features(s, own.view), item_features(s, own.view), values)
-
-    shown = np.sort(np.asarray(jax.vmap(jax.vmap(slate))(own, jnp.asarray(joint))), axis=-1)
+    shown = np.sort(np.asarray(jax.vmap(jax.vmap(saturated.learner.best))(own, jnp.asarray(joint))), axis=-1)
     top = np.sort(np.argsort(-np.asarray(own.view.documents), axis=-1)[..., :3], axis=-1)
     np.testing.assert_array_equal(shown, top)

@@ -25,16 +25,16 @@ from fedrank.slates.config import (
 )
 from fedrank.slates.fedslate import FedSlate, LocalSlateQ
 from fedrank.slates.fedslate.learner import SlateQ
-from fedrank.slates.fedslate.settings import CORRECTED, FederatedSlates, Sharing
-from fedrank.slates.fedslate_2024 import FAULTS, FAULTY_SETTINGS, FEDERATED_FAULTS, PUBLISHED, Fault
-from fedrank.slates.networks import ItemHead, ItemLinearHead, ItemQ, PositionalHead, PositionalQ
+from fedrank.slates.fedslate.settings import FederatedSlates, Sharing
+from fedrank.slates.networks import ItemHead, ItemLinearHead, ItemQ
 from fedrank.slates.planning import PlannedSlates, Planning
 from fedrank.slates.results import results
 from fedrank.slates.run import SlateRunner
 from fedrank.slates.task import TASK
 from fedrank.slates.world.satisfaction import Satisfaction
+from fedrank_zoo.fedslate_2024.faults import FAULTS, FAULTY_SETTINGS, PUBLISHED, Fault
+from fedrank_zoo.fedslate_2024.networks import PositionalHead, PositionalQ
 
-BUNDLES = {"corrected": CORRECTED, "published": PUBLISHED}
 #: Users of five rounds, and networks of a few units.
 SMALL = SlatesRun(
     rounds=24,
@@ -49,78 +49,89 @@ def _config(**settings):
     return from_dict({"protocol": "vertical-slate"} | settings).resolved()
 
 
+def _published(**slates):
+    """The published FedSlate with corrected settings but for ``slates``."""
+    return _config(protocol="vertical-slate-2024", slates={"mode": "corrected", **slates})
+
+
+def _faults(config):
+    return [
+        one["key"].removeprefix("slates.").removeprefix("faults: ") for one in experiment_of(config).protocol.faults
+    ]
+
+
 # -- settings ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("protocol", ["vertical-slate", "slateq"])
-def test_a_mode_fills_what_is_left_out_and_nothing_else(protocol):
-    for mode, rate in (("corrected", 3e-4), ("published", 0.01)):
-        config = from_dict({"protocol": protocol, "slates": {"mode": mode, "memory": 777}}).resolved()
-        assert config.method.learning_rate == rate and config.method.slates.memory == 777
-        federated = protocol == "vertical-slate"
-        unknown = set() if federated else {"others", "head_widths"}
-        settings = {name: value for name, value, _ in settings_of(config.method.slates)}
-        assert None not in settings.values() and not unknown & settings.keys()
-        for name, value in BUNDLES[mode].items():
-            if name == "faults" and not federated:
-                value = tuple(fault for fault in value if fault not in FEDERATED_FAULTS)
-            assert name in ("memory", "decay", *unknown) or value is None or settings[name] == value
-        assert config.resolved() == config
+def test_what_is_left_out_is_filled_in_and_nothing_else(protocol):
+    config = from_dict({"protocol": protocol, "slates": {"memory": 777}}).resolved()
+    assert config.method.learning_rate == 3e-4 and config.method.slates.memory == 777
+    settings = {name: value for name, value, _ in settings_of(config.method.slates)}
+    assert None not in settings.values() and ("others" in settings) is (protocol == "vertical-slate")
+    assert settings["centred"] and settings["floor"] == 0.05
+    assert config.resolved() == config
     assert (config.rounds, config.evaluation.every) == (24_400, 1220)
     assert config.evaluation.baselines == (
         "random", "choc", "kale", "kale-then-choc", "best-fixed", "myopic", "optimum",
     )  # fmt: skip
 
 
-def test_both_modes_know_the_same_settings_and_all_of_them_are_settings():
-    assert CORRECTED.keys() == PUBLISHED.keys()
-    assert {name for name, value, _ in settings_of(FederatedSlates()) if value is None} == set(CORRECTED)
+def test_the_published_mode_fills_in_the_code_s_values_and_the_corrected_one_those_of_vertical_slate():
+    published = _config(protocol="vertical-slate-2024", slates={"memory": 777}).method
+    assert published.learning_rate == 0.01 and published.slates.memory == 777
+    for name, value in PUBLISHED.items():
+        assert name == "memory" or getattr(published.slates, name) == value
+    corrected, plain = _published().method, _config().method
+    assert corrected.learning_rate == plain.learning_rate
+    for name, value, _ in settings_of(plain.slates):
+        assert name == "critic" or getattr(corrected.slates, name) == value
+    assert _published(explore=0.01).method.slates.floor == 0.01
+    assert None not in {value for _, value, _ in settings_of(corrected.slates)}
 
 
 @pytest.mark.parametrize("name", FAULTY_SETTINGS)
 def test_a_setting_whose_published_value_is_a_fault_can_have_it_alone(name):
-    assert BUNDLES["published"][name] != BUNDLES["corrected"][name]
-    alone = _config(slates={name: BUNDLES["published"][name]})
-    assert experiment_of(alone).protocol.faults == (name,)
+    alone = _published(**{name: PUBLISHED[name]})
+    assert _faults(alone) == [name]
     left_out = {name: None}
-    assert dataclasses.asdict(alone.method.slates) | left_out == dataclasses.asdict(_config().method.slates) | left_out
+    plain = _published().method.slates
+    assert dataclasses.asdict(alone.method.slates) | left_out == dataclasses.asdict(plain) | left_out
 
 
 @pytest.mark.parametrize("fault", Fault)
 def test_every_fault_of_the_published_code_can_be_switched_on_and_off_alone(fault):
     needed = [Fault.ONLINE_OTHERS] if fault is Fault.MOVING_TARGETS else []  # target networks do not move
-    alone = _config(slates={"faults": [str(fault), *needed]})
-    assert set(experiment_of(alone).protocol.faults) == {fault, *needed}
-    assert dataclasses.replace(alone.method.slates, faults=()) == _config().method.slates
+    alone = _published(faults=[str(fault), *needed])
+    assert set(_faults(alone)) == {fault, *needed}
+    assert dataclasses.replace(alone.method.slates, faults=()) == _published().method.slates
     if fault is Fault.ONLINE_OTHERS:
         return  # moving targets need it
     others = [str(other) for other in Fault if other != fault]
-    without = _config(slates={"mode": "published", "faults": others})
-    assert set(FAULTS) - set(experiment_of(without).protocol.faults) == {fault}
+    without = _config(protocol="vertical-slate-2024", slates={"faults": others})
+    assert set(FAULTS) - set(_faults(without)) == {fault}
 
 
-def test_faults_come_in_one_order_and_only_where_they_mean_something():
-    both = _config(slates={"faults": ["tanh", "positional", "tanh"]}).method.slates.faults
+def test_faults_come_in_one_order():
+    both = _published(faults=["tanh", "positional", "tanh"]).method.slates.faults
     assert both == (Fault.POSITIONAL, Fault.TANH)
-    with pytest.raises(ConfigError, match="online-others means nothing without a federated network"):
-        _config(protocol="slateq", slates={"faults": ["online-others"]})
     with pytest.raises(ConfigError, match="Did you mean 'tanh'"):
-        _config(slates={"faults": ["tan"]})
+        _published(faults=["tan"])
     with pytest.raises(ConfigError, match="must be a list"):
-        _config(slates={"faults": "tanh"})
+        _published(faults="tanh")
+    assert set(FAULTS) == {*FAULTY_SETTINGS, *Fault}
 
 
-def test_a_changed_mode_chooses_anew_what_was_nobodys_choice():
-    mine = from_dict({"protocol": "vertical-slate", "slates": {"batch": 16, "copy_every": 7}})
-    published = with_setting(mine, "slates.mode", "published")
+def test_a_changed_setting_chooses_anew_what_followed_from_it():
+    mine = from_dict({"protocol": "vertical-slate-2024", "slates": {"batch": 16, "copy_every": 7}})
+    corrected = with_setting(mine, "slates.mode", "corrected")
     for config in (mine, mine.resolved()):
-        assert with_setting(config, "slates.mode", "published").resolved() == published.resolved()
-    back = with_setting(published.resolved(), "slates.mode", "corrected")
-    assert back.resolved() == mine.resolved()
-    own = from_dict({"protocol": "vertical-slate", "slates": {"memory": 900}}).resolved()
-    assert with_setting(own, "slates.mode", "published").resolved().method.slates.memory == 900
-    shorter = with_setting(mine.resolved(), "rounds", 1000)
-    assert shorter.resolved() == with_setting(mine, "rounds", 1000).resolved()
+        assert with_setting(config, "slates.mode", "corrected").resolved() == corrected.resolved()
+    own = from_dict({"protocol": "vertical-slate-2024", "slates": {"memory": 900}}).resolved()
+    assert with_setting(own, "slates.mode", "corrected").resolved().method.slates.memory == 900
+    plain = from_dict({"protocol": "vertical-slate"})
+    shorter = with_setting(plain.resolved(), "rounds", 1000)
+    assert shorter.resolved() == with_setting(plain, "rounds", 1000).resolved()
     assert with_setting(_config(), "protocol", "slateq").resolved() == SlatesRun.of(LocalSlateQ()).resolved()
 
 
@@ -134,14 +145,14 @@ def test_exploration_is_at_its_floor_after_a_third_of_the_rounds(rounds):
     assert float(exploration.epsilon(rounds)) == pytest.approx(0.05)
     never = experiment_of(_config(slates={"explore": 0.0})).protocol.slates
     assert float(never.epsilon(0)) == float(never.epsilon(rounds)) == 0.0
-    published = experiment_of(_config(slates={"mode": "published"})).protocol.slates
+    published = experiment_of(_config(protocol="vertical-slate-2024")).protocol.slates
     # 0.99995 a round is below 0.1 for the first time in round 46,050, episode 755 of 61 rounds.
     assert float(published.epsilon(46_040)) > 0.1 and float(published.epsilon(46_060)) == 0.0
 
 
 def test_a_configuration_of_platforms_survives_a_file(tmp_path):
     config = _config(
-        world={"preset": "tension", "turns": "shuffled"}, slates={"mode": "published", "local_widths": [5, 4]}
+        world={"preset": "tension", "turns": "shuffled"}, slates={"objective": "team", "local_widths": [5, 4]}
     )
     (tmp_path / "c.toml").write_text(to_toml(config))
     assert read_config(tmp_path / "c.toml") == config == from_dict(as_dict(config))
@@ -154,7 +165,7 @@ def test_settings_that_mean_nothing_or_cannot_be_are_refused():
         ({"protocol": "slateq", "sharing": {"clip": 1.0}}, "sharing means nothing to this protocol.*vertical-slate"),
         ({"protocol": "slateq", "slates": {"others": "pooled"}}, "slates.others means nothing.*vertical-slate"),
         ({"protocol": "slateq", "slates": {"head": "linear"}}, "slates.head means nothing.*vertical-slate"),
-        ({"slates": {"mode": "printed"}}, "slates.mode"),
+        ({"slates": {"objective": "mine"}}, "slates.objective"),
         ({"slates": {"discount": 1.0}}, "slates.discount must be below 1"),
         ({"slates": {"discount": -0.1}}, "slates.discount must be in 0..1"),
         ({"slates": {"explore": 1.5}}, "slates.explore must be in 0..1"),
@@ -162,7 +173,6 @@ def test_settings_that_mean_nothing_or_cannot_be_are_refused():
         ({"slates": {"decay": 0.0}}, "slates.decay must be above 0"),
         ({"slates": {"batch": 0}}, "slates.batch must be in 1"),
         ({"slates": {"floor": -0.1}}, "slates.floor must be in 0"),
-        ({"slates": {"snap": 2.0}}, "slates.snap must be in 0"),
         ({"slates": {"optimiser": "best"}}, "no value of slates.optimiser named 'best'"),
         ({"slates": {"memory": 20}}, "slates.memory must be above slates.batch = 32, got 20"),
         ({"slates": {"burn_in": 32}}, "slates.burn_in must be above slates.batch = 32, got 32"),
@@ -204,15 +214,15 @@ def test_a_method_with_settings_is_a_configuration():
         def values_of(self, weights, user, items):
             return -super().values_of(weights, user, items)
 
-    method = FedSlate(FederatedSlates(batch=7, mode="published"), sharing=Sharing(clip=2.0), critic=Negative)
+    method = FedSlate(FederatedSlates(batch=7, objective="team"), sharing=Sharing(clip=2.0), critic=Negative)
     config = config_of(method, {"world": {"platforms": 3}, "slates": {"memory": 900}})
     assert changes(config) == {
-        "world.platforms": 3, "slates.batch": 7, "slates.mode": "published", "slates.memory": 900, "sharing.clip": 2.0
+        "world.platforms": 3, "slates.batch": 7, "slates.objective": "team", "slates.memory": 900, "sharing.clip": 2.0
     }  # fmt: skip
     assert from_dict(as_dict(config)).method == dataclasses.replace(config.method, critic=None)
     protocol = experiment_of(config.resolved()).protocol
     assert isinstance(protocol.learner, Negative) and protocol.slates.noise.clip == 2.0
-    assert (protocol.slates.batch, protocol.slates.memory, protocol.learning_rate) == (7, 900, 0.01)
+    assert (protocol.slates.batch, protocol.slates.memory, protocol.learning_rate) == (7, 900, 3e-4)
     assert config.unchanged() == SlatesRun(method=FedSlate(critic=Negative))
 
 
@@ -250,14 +260,14 @@ def test_modes_name_the_networks_and_the_users_that_they_are_about():
     assert isinstance(settings.local, ItemQ) and settings.local.item_features == 1
     assert isinstance(settings.federated_network, ItemHead) and settings.sees == (True, False)
     assert corrected.world.rounds_per_episode == 61 and corrected.world.fresh
-    published = experiment_of(_config(slates={"mode": "published"}))
+    published = experiment_of(_config(protocol="vertical-slate-2024"))
     settings = published.protocol.slates
     # The user, five slates of three engagements, ten candidates with a feature and a number: 1 + 2N + 5n.
     assert isinstance(settings.local, PositionalQ) and settings.local.squash
     assert settings.local.user_features + 10 * settings.local.item_features == 1 + 2 * 10 + 5 * 3
     assert (settings.local.widths, settings.learning_rate, settings.reward_scale) == ((64,) * 5, 0.01, 1.0)
     assert isinstance(settings.federated_network, PositionalHead) and settings.federated_network.widths == (32,) * 4
-    assert not published.world.fresh and published.protocol.faults == tuple(FAULTS)
+    assert not published.world.fresh and len(published.protocol.faults) == len(FAULTS)
     assert any("4,096" in note for note in published.notes)
 
 

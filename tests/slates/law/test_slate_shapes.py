@@ -5,8 +5,8 @@ import pytest
 from jaxtyping import TypeCheckError
 from slate_worlds import B, K, N, settings
 
+from fedrank.slates.fedslate.choice_model import fit_step
 from fedrank.slates.fedslate.learner import SlateQ, federated_values, others_mean
-from fedrank.slates.fedslate.platform import fit_step
 from fedrank.slates.sums.secure_sum import total
 from fedrank.slates.world.best_slate import best_slate, exact, greedy, slate_value, top_k
 from fedrank.slates.world.choice import Multinomial

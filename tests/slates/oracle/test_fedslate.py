@@ -39,6 +39,7 @@ from slate_worlds import (
     omega,
     one,
     played,
+    published,
     q_local,
     remembered,
     same,
@@ -48,8 +49,9 @@ from slate_worlds import (
     worth,
 )
 
-from fedrank.slates.fedslate.platform import choice_scores
-from fedrank.slates.fedslate_2024 import Fault
+from fedrank.slates.fedslate.learner import SlateQ
+from fedrank_zoo.fedslate_2024.faults import Fault
+from fedrank_zoo.fedslate_2024.learner import PublishedSlateQ
 
 LAST = LEARNS[-1]
 
@@ -177,7 +179,7 @@ def test_targets_are_equation_13_with_both_target_networks_one_round_later():
 def test_in_the_published_code_the_others_part_of_a_target_is_of_now_and_online():
     h = played()[LAST]
     state, sent = h.told["batch"].state, h.told["batch"].replies
-    e = exchange("targets", slates(faults=(Fault.ONLINE_OTHERS,)))
+    e = exchange("targets", published(faults=(Fault.ONLINE_OTHERS,)))
     told = jax.jit(lambda state: e.ask(state).values)(state)
     joint = omega(f64(state.target), f64(sent.following)[0], f64(sent.values)[1])
     np.testing.assert_allclose(told[0], joint, rtol=1e-4, atol=1e-5)
@@ -294,10 +296,10 @@ def test_where_targets_move_the_gradient_of_b_passes_through_them_too():
 
     With its choice model, too, in which no click is an option: slates' probabilities do not add up to 1.
     """
-    protocol = slates(faults=(Fault.ONLINE_OTHERS, Fault.MOVING_TARGETS), choice="published")
+    protocol = published(faults=(Fault.ONLINE_OTHERS, Fault.MOVING_TARGETS), choice="published")
     h = played()[LAST]
     ages = np.asarray(h.told["batch"].request.ages, int)
-    own, state = h.told["batch"].own, h.told["batch"].state._replace(slopes=jnp.zeros((K, B, N)))
+    own, state = h.told["batch"].own, h.told["batch"].state._replace(more=jnp.zeros((K, B, N)))
     told = asked(exchange("targets", protocol), state, own)  # as if A learnt nothing from the batch before B does
     found = asked(exchange("compare 1", protocol), told.state, told.own)
     then, after = (looked_up(LAST, ages - late) for late in (0, 1))
@@ -368,11 +370,15 @@ def test_the_agents_choice_models_are_the_users_own_a_learnt_one_and_the_publish
     k, observed = np.array([0.1, 0.5, 0.9, 0.3, 0.7]), 0.62
     items, user = jnp.asarray((k[:, None] - 0.5) * 12**0.5), jnp.asarray([10 * (observed - 0.5), 0, 0, 0])
     taught = jnp.asarray([-1.5, 0.4], jnp.float32)
-    models = [settings(choice=choice) for choice in ("true", "learned", "published")]
-    found = jax.jit(lambda *args: [choice_scores(s, *args) for s in models])(
+    models = [SlateQ(settings(choice=choice)) for choice in ("true", "learned")]
+    models.append(PublishedSlateQ(published(choice="published").slates))
+    found = jax.jit(lambda *args: [one.choice_scores(*args) for one in models])(
         taught, user.astype(jnp.float32), items.astype(jnp.float32)
     )
-    v = {s.choice: np.append(np.asarray(scores), float(none)) for s, (scores, none) in zip(models, found, strict=True)}
+    v = {
+        one.settings.choice: np.append(np.asarray(scores), float(none))
+        for one, (scores, none) in zip(models, found, strict=True)
+    }
     for choice, logits, none in (
         ("true", 1 - k, 0.0),
         ("learned", -1.5 * k, 0.0),

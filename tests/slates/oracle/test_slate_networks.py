@@ -14,11 +14,9 @@ from fedrank.slates.networks import (
     ItemHead,
     ItemLinearHead,
     ItemQ,
-    PositionalHead,
-    PositionalLinearHead,
-    PositionalQ,
     mish,
 )
+from fedrank_zoo.fedslate_2024.networks import PositionalHead, PositionalLinearHead, PositionalQ
 
 USER, ITEM, CANDIDATES = 2, 3, 5
 

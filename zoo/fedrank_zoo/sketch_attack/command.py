@@ -8,8 +8,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from fedrank.cli.report import print_findings
 from fedrank.cli.terminal import AsJson, print_json
+from fedrank_zoo.findings import print_findings
 from fedrank_zoo.sketch_attack.settings import SketchAttack
 
 

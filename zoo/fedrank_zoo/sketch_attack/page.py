@@ -11,8 +11,7 @@ from fedrank.report import wording
 from fedrank.report.claims import Measured, Named, Number, Opening, Share, say
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.page import write_findings_page
-from fedrank.texts.attacks.finding import Finding
-from fedrank.texts.attacks.page import table
+from fedrank_zoo.findings import Finding, table
 from fedrank_zoo.sketch_attack.settings import SketchAttack
 
 #: The attack that every mode stands, or not: is one more occurrence of a word in the document?

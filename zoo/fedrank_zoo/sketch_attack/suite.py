@@ -35,11 +35,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64, Integer, Real
 
 from fedrank.privacy.noise.arrays import drawn
-from fedrank.texts.attacks.finding import Finding, mean_interval
+from fedrank.texts.insider import mean_interval
 from fedrank.texts.sketch import SketchShape, estimate
 from fedrank.texts.sketch.noise import SketchNoise, statistics_noise
 from fedrank_zoo.cs_f_ltr_icde_2021 import IcdeObfuscator
 from fedrank_zoo.decoys import Obfuscator, decoys_of, fits
+from fedrank_zoo.findings import Finding
 from fedrank_zoo.silo_sketch_2021 import PrintedNoise
 from fedrank_zoo.sketch_attack.settings import ATTACKED, SketchAttack
 from fedrank_zoo.sketch_attack.world import Questions, World, ask, make_world, share_interval

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float64, Int32, Integer
 from scipy.sparse import csr_array
 
 from fedrank.core.errors import ConfigError
-from fedrank.texts.attacks.finding import QUANTILE
+from fedrank.texts.insider import QUANTILE
 from fedrank.texts.sketch import Hashes, SketchShape, encode, hash_terms
 
 #: Occurrences in a generated document.

@@ -44,7 +44,6 @@ from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Environment, Exchange, Party, Protocol, Randomness
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.slates.fedslate import FedSlate
-from fedrank.slates.fedslate.platform import choice_scores
 from fedrank.slates.fedslate.state import Transition
 from fedrank.slates.world.best_slate import next_value
 from fedrank_zoo.slate_attacks.leak import Accuracy, accuracy, linear_guesser, non_linear_guesser
@@ -326,7 +325,7 @@ def _worth(protocol: FedSlate, values: Any, later: Transition, over: Any, learnt
     s = protocol.slates
 
     def one(q, later, over, learnt):
-        v, none = choice_scores(s, learnt, later.user, later.items)
+        v, none = protocol.learner.choice_scores(learnt, later.user, later.items)
         return s.discount * (1.0 - over) * next_value(s.target, v, q, none, s.world.slate, later.slate)
 
     each = jax.vmap(jax.vmap(jax.vmap(one)))

@@ -7,6 +7,7 @@ send sums are attacked in :mod:`fedrank_zoo.slate_attacks.sums`. Nothing here de
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from fedrank.slates.config import SlatesRun
 from fedrank.slates.fedslate import FedSlate
 from fedrank.slates.fedslate.settings import FederatedSlates, Sharing
 from fedrank.slates.world.satisfaction import preset
+from fedrank_zoo.fedslate_2024 import FedSlate2024
+from fedrank_zoo.fedslate_2024.settings import PublishedSlates
 from fedrank_zoo.slate_attacks.leak import Accuracy, Leak, accuracy, leak_of
 from fedrank_zoo.slate_attacks.leakage import (
     Records,
@@ -72,25 +75,24 @@ def leakage_protocol(mode: str, rounds: int, attack: SlateAttack = SlateAttack()
         time_budget=61 * platforms if attack.time_budget is None else attack.time_budget,
         fresh=not published,
     )
-    method = FedSlate(
-        FederatedSlates(
-            mode="published" if published else "corrected",
-            feedback="all" if mode in ("extended", "team") else "first",
-            batch=attack.batch,
-            memory=max(rounds, attack.batch + 1),
-            burn_in=max(attack.batch + 1, rounds // 10),
-            copy_every=100,
-            explore=0.1,
-            decay=0.05 ** (3 / rounds),
-            floor=0.05,
-            snap=0.0,
-            objective="team" if mode == "team" else "own",
-            local_widths=attack.local_widths,
-            head_widths=attack.federated_widths,
-        ),
-        learning_rate=None if published else 1e-3,
-        sharing=Sharing(clip=attack.clip, epsilon=attack.epsilon) if mode == "noisy-values" else Sharing(),
+    given: dict[str, Any] = dict(
+        feedback="all" if mode in ("extended", "team") else "first",
+        batch=attack.batch,
+        memory=max(rounds, attack.batch + 1),
+        burn_in=max(attack.batch + 1, rounds // 10),
+        copy_every=100,
+        explore=0.1,
+        decay=0.05 ** (3 / rounds),
+        floor=0.05,
+        objective="team" if mode == "team" else "own",
+        local_widths=attack.local_widths,
+        head_widths=attack.federated_widths,
     )
+    if published:
+        method: FedSlate = FedSlate2024(PublishedSlates(snap=0.0, **given))
+    else:
+        sharing = Sharing(clip=attack.clip, epsilon=attack.epsilon) if mode == "noisy-values" else Sharing()
+        method = FedSlate(FederatedSlates(**given), learning_rate=1e-3, sharing=sharing)
     return method.resolved(SlatesRun(rounds=rounds)).bind(world)
 
 

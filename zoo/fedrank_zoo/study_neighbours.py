@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int64
 
+from fedrank.core.privacy_report import Unit
+from fedrank.privacy.audit import Audit
 from fedrank.silos.studies.codebook import Codebook, Column, Question, Rules
 from fedrank.silos.studies.coordinator import Coordinator
 from fedrank.silos.studies.messages import Answer, Round
@@ -132,6 +135,31 @@ def message_shape(answer: Answer) -> Any:
         return content if isinstance(content, str) else 0
 
     return without(answer.as_json())
+
+
+def study_messages(epsilon: float = 0.0, delta: float = 0.0) -> Audit:
+    """The shape of a study's messages: their keys, numbers of numbers, and bytes without digits.
+
+    What is promised is that no record changes it, ε = 0, whatever is asked for. That a rule refuses may depend on a
+    record; the sentence on the worlds says how often it does.
+
+    Args:
+        epsilon: Not used.
+        delta: Not used.
+    """
+    found = compare_neighbours()
+    codes = np.unique(found.shapes, return_inverse=True)[1]
+
+    def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
+        others = 1 + np.arange(trials) % found.tables
+        return codes[others] if world else np.full(trials, codes[0])
+
+    worlds = (
+        f"a silo's table, or one of {found.tables} with a record changed, more or less, asked for each message of "
+        f"{found.questions} analyses: shapes. Which rule refuses a reply depends on the record too, in "
+        f"{found.differences} of {found.tables * found.replies} replies, and is told"
+    )
+    return Audit("study-messages", Unit.RECORD, worlds, 0.0, sample, trials=2_000)
 
 
 def _asks(folder: Path) -> list[dict[str, Ask]]:

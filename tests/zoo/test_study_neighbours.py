@@ -6,11 +6,17 @@ import numpy as np
 import pytest
 
 from fedrank.privacy.audit import audit_mechanism
-from fedrank.silos.attacks import studies
-from fedrank.silos.attacks.audits import study_messages
-from fedrank.silos.attacks.studies import NO_RULES, QUESTIONS, Neighbours, compare_neighbours, message_shape
 from fedrank.silos.studies.codebook import MODELS, Rules
 from fedrank.silos.studies.messages import Answer, Reply
+from fedrank_zoo import study_neighbours
+from fedrank_zoo.study_neighbours import (
+    NO_RULES,
+    QUESTIONS,
+    Neighbours,
+    compare_neighbours,
+    message_shape,
+    study_messages,
+)
 
 
 @pytest.mark.parametrize("rules", [Rules(), NO_RULES])
@@ -38,5 +44,5 @@ def test_the_audit_finds_one_table_of_another_shape(monkeypatch):
     found = Neighbours(1, ("one",) * 25, (("",),) * 25)
     for last, broken in (("one", False), ("other", True)):
         made = dataclasses.replace(found, shapes=(*found.shapes[:-1], last))
-        monkeypatch.setattr(studies, "compare_neighbours", lambda made=made: made)
+        monkeypatch.setattr(study_neighbours, "compare_neighbours", lambda made=made: made)
         assert audit_mechanism(study_messages()).broken == broken

@@ -1,4 +1,7 @@
-"""The settings of attacks on records: flags of ``fedrank privacy attack records``."""
+"""Was a record among a silo's rows? Membership inference against what a silo sends.
+
+Here are the settings of the attack: flags of ``fedrank privacy attack records``, arguments in Python.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,7 @@
-"""The published code of FedSlate (Deng et al., arXiv 2409.14872, 2024; TianYaDY/FedSlate), fault by fault.
+"""Faults of the published code of FedSlate (Deng et al., arXiv 2409.14872, 2024; TianYaDY/FedSlate), one by one.
 
-``slates.mode = "published"`` sets what that code sets, with all its faults; ``slates.faults`` names the faults that are
-on, so that one can be switched on, or off, by itself. Everywhere else they are off. Two more faults are values of
-settings that have others: ``slates.choice = "published"`` and ``slates.reward_scale = 1``.
-
-What a platform sees under them is in :mod:`.views`, networks over places in :mod:`.networks`, targets that move in
-:mod:`.moving_targets`. This module has no arrays: settings and help texts read it.
-
-Widths of the networks are reduced, 4,096 × 5 to 64 × 5 and 2,048 × 4 to 32 × 4, so that a run fits a CPU.
+Two of them are values of settings that have others: ``slates.choice = "published"`` and ``slates.reward_scale = 1``. No
+array is here: settings and help texts read it.
 """
 
 from __future__ import annotations
@@ -40,9 +34,6 @@ class Fault(StrEnum):
     #: Targets are no constants: the gradient of equation 15 passes through them, too.
     MOVING_TARGETS = "moving-targets"
 
-
-#: Faults of the federated network: protocols without one cannot have them.
-FEDERATED_FAULTS = (Fault.ONLINE_OTHERS, Fault.MOVING_TARGETS)
 
 #: What the settings of ``[slates]`` are in the published code, where nothing else is given.
 PUBLISHED: dict[str, Any] = {

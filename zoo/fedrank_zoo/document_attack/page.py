@@ -10,34 +10,9 @@ from typing import Any
 from fedrank.report.claims import Named, Number, Opening, Percent, Share, say
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.page import write_findings_page
-from fedrank.report.tables import Column, Table
-from fedrank.texts.attacks.finding import Finding
-from fedrank.texts.attacks.settings import READABLE, DocumentAttack
-
-
-def table(findings: Sequence[Finding], title: str = "Attacks on sketches and on questions about them") -> Table:
-    """The table of a page: one row for each finding, with what was measured, its 99 % interval, and the promise."""
-    columns = (
-        Column("attack", "attack"),
-        Column("mode", "mode"),
-        Column("measure", "measure"),
-        Column("measured", "measured", numeric=True, digits=3),
-        Column("low", "low", numeric=True, digits=3),
-        Column("high", "high", numeric=True, digits=3),
-        Column("promised", "promised", numeric=True, digits=3),
-        Column("verdict", "verdict"),
-        Column("trials", "trials", numeric=True),
-    )
-    rows = tuple(
-        {**one.as_json(), "verdict": ("broken" if one.broken else "holds") + (" (control)" if one.control else "")}
-        for one in findings
-    )
-    notes = (
-        "Low and high: the ends of the 99 % interval.",
-        "Controls are no modes: each lacks a part that its mode has.",
-    )
-    return Table(title, columns, rows, notes)
-
+from fedrank.texts.report.files import READABLE
+from fedrank_zoo.document_attack import DocumentAttack
+from fedrank_zoo.findings import Finding, table
 
 _DOCUMENTS_CHART = "words-read"
 _READ = "words read"

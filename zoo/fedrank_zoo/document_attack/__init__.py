@@ -1,4 +1,7 @@
-"""The settings of attacks on documents: flags of ``fedrank privacy attack documents``."""
+"""How much of owners' documents do others read, from sketches and from a search that is served?
+
+Here are the settings of the attack: flags of ``fedrank privacy attack documents``, arguments in Python.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,6 @@ from dataclasses import dataclass
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.fields import setting
 from fedrank.texts.config import MODES, Sketch
-
-#: A document is readable where more than this part of its words is read that a guess would not name.
-READABLE = 0.05
-#: A text is found where the area under the curve is above this; 0.5 is chance.
-FOUND = 0.6
 
 
 @dataclass(frozen=True)

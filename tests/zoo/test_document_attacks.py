@@ -9,23 +9,15 @@ from scipy import stats
 from text_worlds import setup_of, small_federation
 
 from fedrank.core.errors import ConfigError, DataError
-from fedrank.texts.attacks.documents import (
-    Reading,
-    Shown,
-    attack_sketched,
-    auc,
-    finding_of_auc,
-    holdings_of,
-    insider_reads,
-    is_there,
-)
-from fedrank.texts.attacks.served import scores_tell, statistics_tell
-from fedrank.texts.attacks.settings import DocumentAttack
 from fedrank.texts.config import Sketch
 from fedrank.texts.data.generate import generate_texts
+from fedrank.texts.insider import Reading, Shown, auc, insider_reads, is_there
 from fedrank.texts.served.statistics import StatisticsTerms
 from fedrank.texts.sketch import SketchShape, encode, hash_terms
 from fedrank.texts.sketch.noise import SketchNoise
+from fedrank_zoo.document_attack import DocumentAttack
+from fedrank_zoo.document_attack.documents import attack_sketched, finding_of_auc, holdings_of
+from fedrank_zoo.document_attack.served import scores_tell, statistics_tell
 
 OWNERS = 3
 
@@ -112,7 +104,7 @@ def share_beyond_a_guess(held):
 
 @pytest.mark.slow
 def test_a_text_is_found_in_the_statistics_as_often_as_the_normal_distribution_says(held, monkeypatch):
-    monkeypatch.setattr("fedrank.texts.attacks.served._AGAIN", 3)
+    monkeypatch.setattr("fedrank_zoo.document_attack.served._AGAIN", 3)
     settings = DocumentAttack(owners=OWNERS, statistics_epsilon=8.0, trials=38)
     reads, there = statistics_tell(held, settings, np.random.default_rng(3))
     terms = StatisticsTerms(OWNERS, 8.0)

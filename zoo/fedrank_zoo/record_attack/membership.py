@@ -24,7 +24,6 @@ from fedrank.core.errors import DataError
 from fedrank.core.streams import fold_words, run_words, split
 from fedrank.core.trees import Json
 from fedrank.report.claims import Measured, Named, Sentence, Share, say
-from fedrank.silos.attacks.settings import MODES, RecordAttack
 from fedrank.silos.glm import moments_of
 from fedrank.silos.records.private_sgd import largest_attack
 from fedrank.silos.records.ranges import Ranges
@@ -34,6 +33,7 @@ from fedrank.silos.sceptic.learners import Own, design, fit_glm
 from fedrank.silos.studies.families import Logistic
 from fedrank.silos.studies.protocol import Ask, Rows, run
 from fedrank.silos.studies.regression import answer, fit
+from fedrank_zoo.record_attack import MODES, RecordAttack
 
 #: Fewest rows of a silo.
 _FEWEST = 20
@@ -55,7 +55,7 @@ class Membership:
     """Result of an attack.
 
     Attributes:
-        mode: One of :data:`~fedrank.silos.attacks.settings.MODES`.
+        mode: One of :data:`~fedrank_zoo.record_attack.MODES`.
         epsilon: ε of a record; None where nothing is promised.
         auc: How well records that were used are told from others; 0.5 is chance.
         low: Lower end of its 99 % interval over shadows.

@@ -22,23 +22,16 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from jaxtyping import Float64, Int64
 
 from fedrank.data import load
-from fedrank.texts.attacks.documents import (
-    Holdings,
-    Reading,
-    attack_sketched,
-    auc,
-    finding_of_auc,
-    finding_of_reading,
-    holdings_of,
-)
-from fedrank.texts.attacks.finding import Finding
-from fedrank.texts.attacks.settings import DocumentAttack
 from fedrank.texts.data.reader import TextReader
+from fedrank.texts.insider import Holdings, Reading, auc
 from fedrank.texts.served.documents import Words
 from fedrank.texts.served.engines.tantivy import TantivyEngine
 from fedrank.texts.served.envelopes import Tickets
 from fedrank.texts.served.owner import MOST_WORDS, Owner, OwnerSettings
 from fedrank.texts.served.statistics import StatisticsTerms, TermTable, cells_of
+from fedrank_zoo.document_attack import DocumentAttack
+from fedrank_zoo.document_attack.documents import attack_sketched, finding_of_auc, finding_of_reading, holdings_of
+from fedrank_zoo.findings import Finding
 
 #: Words of a question that keep the document on top; the others are looked for.
 _ANCHOR = 36

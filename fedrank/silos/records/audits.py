@@ -1,4 +1,4 @@
-"""Audits of what a silo sends: its own code, with noise from the operating system, and the shape of its messages.
+"""Audits of what a silo sends: its own code, with noise from the operating system.
 
 Of noise both worlds have the same rows, of which one has the other label.
 """
@@ -142,30 +142,3 @@ def record_auc(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
 
     worlds = "models rank one of a silo's rows of label 1 below all others, or above"
     return Audit("record-auc", Unit.RECORD, worlds, epsilon, sample, delta, True, True, 20_000)
-
-
-def study_messages(epsilon: float = 0.0, delta: float = 0.0) -> Audit:
-    """The shape of a study's messages: their keys, numbers of numbers, and bytes without digits.
-
-    What is promised is that no record changes it, ε = 0, whatever is asked for. That a rule refuses may depend on a
-    record; the sentence on the worlds says how often it does.
-
-    Args:
-        epsilon: Not used.
-        delta: Not used.
-    """
-    from fedrank.silos.attacks.studies import compare_neighbours
-
-    found = compare_neighbours()
-    codes = np.unique(found.shapes, return_inverse=True)[1]
-
-    def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
-        others = 1 + np.arange(trials) % found.tables
-        return codes[others] if world else np.full(trials, codes[0])
-
-    worlds = (
-        f"a silo's table, or one of {found.tables} with a record changed, more or less, asked for each message of "
-        f"{found.questions} analyses: shapes. Which rule refuses a reply depends on the record too, in "
-        f"{found.differences} of {found.tables * found.replies} replies, and is told"
-    )
-    return Audit("study-messages", Unit.RECORD, worlds, 0.0, sample, trials=2_000)

@@ -1,1 +1,0 @@
-"""Attacks on what a silo sends: was a record among the rows of a model or a sum, and does it change a message?"""

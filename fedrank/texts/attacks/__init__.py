@@ -1,1 +1,0 @@
-"""Attacks on sketches of documents and on questions about them."""

@@ -1,0 +1,1 @@
+"""Search engines that an owner has already: OpenSearch and Elasticsearch, PostgreSQL."""

@@ -412,9 +412,8 @@ class OwnerFolder(ServedFolder):
         known, scheme = registry.names("fedrank.search_engines"), urlsplit(settings.engine).scheme
         if scheme not in known:
             raise ConfigError(
-                "engine must be empty or the address of an existing index, such as https://HOST:9200/INDEX (with "
-                f"fedrank-zoo). Known: {', '.join(f'{name}://' for name in known) or 'none'}; got "
-                f"{settings.engine!r:.100}."
+                "engine must be empty or the address of an existing index, such as https://HOST:9200/INDEX, and begin "
+                f"with one of {', '.join(f'{name}://' for name in known)}; got {settings.engine!r:.100}."
             )
         file = self.path / "engine.authorization"
         authorization = file.read_text().strip() if file.exists() else ""

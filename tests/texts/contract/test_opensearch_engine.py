@@ -12,8 +12,8 @@ from fedrank.texts.data.generate import generate_texts
 from fedrank.texts.served.documents import Document, words_of
 from fedrank.texts.served.engines import Engine
 from fedrank.texts.served.engines.foreign import Columns
+from fedrank.texts.served.engines.opensearch import OpenSearchEngine
 from fedrank.texts.served.owner import score_documents
-from fedrank_zoo.search_engines.opensearch import OpenSearchEngine
 
 COLUMNS = Columns.of("id title body")
 

@@ -13,9 +13,9 @@ from fedrank.texts.data.generate import generate_texts
 from fedrank.texts.served.documents import Document, words_of
 from fedrank.texts.served.engines import Engine
 from fedrank.texts.served.engines.foreign import Columns
+from fedrank.texts.served.engines.postgres import PostgresEngine
 from fedrank.texts.served.envelopes import Tickets
 from fedrank.texts.served.owner import Owner, OwnerSettings, _own_statistics
-from fedrank_zoo.search_engines.postgres import PostgresEngine
 
 pytestmark = [
     pytest.mark.slow,

@@ -1,1 +1,0 @@
-"""Search engines that an owner has already: OpenSearch and Elasticsearch, PostgreSQL."""

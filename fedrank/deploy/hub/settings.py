@@ -288,8 +288,9 @@ class HubSettings(Agreement):
     )
     attestation: tuple[str, ...] = setting(
         (),
-        "Kinds of statements of which a device needs one to enrol: app-attest, play-integrity, webauthn, or one that "
-        "a package adds; their settings are in attestation.toml. None by default: no device needs any.",
+        "Kinds of statements of which a device needs one to enrol: app-attest, play-integrity or webauthn of "
+        "fedrank-zoo, or one that another package adds; their settings are in attestation.toml. None by default: no "
+        "device needs any.",
     )
     attested_devices: int = setting(
         1, "Devices that may enrol with statements of one key or device, where they say it."

@@ -80,3 +80,25 @@ def log_to_stderr() -> None:
     log = logging.getLogger("fedrank")
     log.addHandler(handler)
     log.setLevel(logging.INFO)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Who:
+    """The federation, and who asks it."""
+
+    owner: Path | None = setting(None, "Folder of an owner that has joined the federation, which asks in its name.")
+    federation: Path = setting(Path("federation.toml"), "Without it: file that names broker and owners.")
+    asker: Path = setting(Path("asker.toml"), "And file with your name and your tokens, one an owner.")
+
+    def open_federation(self, reach: Reach, choose: bool = False) -> Any:
+        """The federation as this asker reaches it; ``choose``: owners to ask are chosen. Errors as of its class."""
+        from fedrank.deploy.search.choice import PastAnswers
+        from fedrank.deploy.search.federation import Federation
+        from fedrank.deploy.search.folder import OwnerFolder
+
+        file, asker = (self.federation, self.asker) if self.owner is None else OwnerFolder(self.owner).asker()
+        folder = self.asker.parent if self.owner is None else self.owner
+        return Federation(file, asker, past=PastAnswers(folder / "past.json") if choose else None, **vars(reach))
+
+
+Asking = Annotated[Who, Parameter(name="*")]

@@ -13,15 +13,14 @@ One round::
     server   θ ← Σ aᵢ θᵢ / Σ aᵢ over the devices that were heard; if none was, θ stays
 
 What varies is a value: the *mechanism*, what is done to the weights that are sent (:mod:`fedrank.ranking.mechanisms`):
-nothing, a clip, a secure sum, shares of noise in a secure sum, noise of a trusted server; the *objective* of a local
-step; the *server step* (:mod:`fedrank.aggregation.server_steps`), which FedOpt changes; and the rule that combines
-replies (:mod:`fedrank.aggregation.robust`).
+nothing, a clip, a secure sum, shares of noise in a secure sum; the *objective* of a local step; the *server step*
+(:mod:`fedrank.aggregation.server_steps`), which FedOpt changes; and the rule that combines replies
+(:mod:`fedrank.aggregation.robust`).
 
 **ε of a round** (:class:`~fedrank.ranking.mechanisms.secure_sum.LaplaceShares`) is that of one round for one device:
 whatever else the device had learned, what the server sees would be at most e^ε times as likely. **ε of a user**
 (:class:`~fedrank.ranking.mechanisms.secure_sum.GaussianShares`) takes Gaussian noise, and a clip of how a device
-*changes* the weights, which is much shorter than the weights: then θ ← θ + Σ aᵢ Δᵢ / Σ aᵢ. A trusted server that adds
-the noise itself (:class:`~fedrank.ranking.mechanisms.weights.ServerNoised`) divides by a fixed number of devices.
+*changes* the weights, which is much shorter than the weights: then θ ← θ + Σ aᵢ Δᵢ / Σ aᵢ.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.learners import Learned, PdgdDraws, host_steps, pdgd_steps
 from fedrank.ranking.mechanisms import VectorMechanism
-from fedrank.ranking.mechanisms.weights import ClearWeights, ServerNoise, SumReply, WeightsReply
+from fedrank.ranking.mechanisms.weights import ClearWeights, SumReply, WeightsReply
 from fedrank.ranking.on_device import Request
 from fedrank.ranking.protocol import Parts, PrivacyMode, RankingProtocol
 from fedrank.ranking.sessions.devices import (
@@ -94,13 +93,13 @@ class ServerState(NamedTuple):
     Attributes:
         round: uint32.
         weights: float32 [parameters].
-        noise: State of the noise that the server adds; None with other mechanisms.
+        noise: State of a mechanism whose server adds noise; None with others.
         optimiser: State of the server step.
     """
 
     round: UInt32[AnyArray, ""]
     weights: Float[AnyArray, "parameters"]
-    noise: ServerNoise | None = None
+    noise: Any = None
     optimiser: Any = ()
 
 
@@ -193,11 +192,6 @@ class FoltrPDGD(RankingProtocol):
             "a user's life, secure sum",
             {**_FEWER, "privacy": {"epsilon_user": 1.0}},
             "expected MaxRR at most 0.4 % below the same without privacy (MQ2008)",
-        ),
-        PrivacyMode(
-            "a user's life, trusted server",
-            {**_FEWER, "privacy": {"name": "server-noise", "epsilon_user": 1.0}},
-            "as good as with a secure sum (MQ2008)",
         ),
         PrivacyMode("noise in a secure sum", {"privacy": {"epsilon": 1.0}}),
     )

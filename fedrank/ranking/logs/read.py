@@ -36,7 +36,6 @@ from jaxtyping import Bool, Float32, Float64, Int, UInt8, UInt32, UInt64
 from fedrank.core.compiled import njit
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError
 from fedrank.core.lazy import OptionalModule
-from fedrank.ranking.clicks.fit import Sessions
 from fedrank.ranking.logs.columns import DEEPEST, LogFormat
 
 pl: Any = OptionalModule("polars", "logs", "Reading a click log")
@@ -122,17 +121,6 @@ class ClickLog:
         offsets = np.concatenate([[0], np.cumsum(counts[left])])
         kept = (self.pair[rows], self.position[rows], self.clicked[rows], self.draw[left])
         return ClickLog(offsets, *kept, self.query, self.features, self.names, self.propensity, self.left_out)
-
-    def sessions(self) -> Sessions:
-        """The sessions for click models, which see a session's results in the order of their positions."""
-        length = np.diff(self.offsets)
-        owner = np.repeat(np.arange(len(length)), length)
-        order = np.lexsort((self.position, owner))
-        depth = int(length.max())
-        where = np.arange(depth) < length[:, None]
-        pair, clicked = np.zeros(where.shape, np.int32), np.zeros(where.shape, bool)
-        pair[where], clicked[where] = self.pair[order], self.clicked[order]
-        return Sessions(pair, clicked, None if where.all() else length)
 
 
 def read_log(source: Any, form: LogFormat = LogFormat(), features: Any = None) -> ClickLog:

@@ -23,8 +23,8 @@ from fedrank.engine.executors import Cell
 from fedrank.engine.methods import method, method_names
 from fedrank.engine.settings import as_dict, from_dict, setting_names
 from fedrank.ranking.build import splits_of
+from fedrank.ranking.clicks.browsing import is_file
 from fedrank.ranking.clicks.cascade import USERS
-from fedrank.ranking.clicks.fit import is_file
 from fedrank.ranking.data.reader import folds_here
 from fedrank.ranking.data.splits import PARTS
 

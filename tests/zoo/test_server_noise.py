@@ -9,7 +9,7 @@ import pytest
 from scipy.linalg import toeplitz
 from scipy.special import binom
 
-from fedrank.privacy.noise.correlated import coefficients, column_norm, next_noise
+from fedrank_zoo.server_noise import coefficients, column_norm, next_noise
 
 
 def matrix(band, rounds):

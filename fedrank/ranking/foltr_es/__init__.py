@@ -237,23 +237,23 @@ class FoltrES(RankingProtocol):
 
     @override
     def choose_schedule(self, bounds, said):
-        if not isinstance(self.privacy, PiecewiseNumber) or bounds.population is None:
+        if self.privacy.second_moment(1.0) is None or bounds.population is None:
             return None
         rounds, clients, interactions = bounds.rounds, bounds.clients or 1, self.interactions
 
-        def epsilon(clients: int) -> float:
+        def moment(clients: int) -> float:
             private: Any = dataclasses.replace(self.privacy, bounds=dataclasses.replace(bounds, clients=clients))
-            return private.epsilon_message
+            return private.second_moment(private.epsilon_message)
 
         if not {"rounds", "clients", "budget"} & {*said}:
             messages = bounds.population * bounds.times
             clients = messages // ROUNDS
             for _ in range(2):  # among how many a message hides depends on the rounds
-                chosen = choose_schedule(messages, epsilon(clients))
+                chosen = choose_schedule(messages, moment(clients))
                 rounds, clients = chosen.rounds, chosen.clients
             interactions = interactions or chosen.interactions
         elif not interactions and "budget" not in said:
-            interactions = choose_interactions(rounds * clients, epsilon(clients))
+            interactions = choose_interactions(rounds * clients, moment(clients))
         server = self.server
         if server == Adam() and "server.learning_rate" not in said:
             server = Adam(step_size(rounds))

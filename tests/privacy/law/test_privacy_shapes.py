@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
 
-from fedrank.privacy.noise.simulated import gamma_shares, simulated_discrete_laplace
+from fedrank.privacy.noise.simulated import simulated_discrete_laplace
 from fedrank.privacy.noisy_values import ValueNoise
 from fedrank.privacy.quantise import clip_to_norm, dequantise, quantise
 from fedrank.privacy.randomised_response import privatise
@@ -22,7 +22,6 @@ RIGHT = {
     "quantise": (quantise, (VALUES, 4, 2.0, "stochastic", WORDS)),
     "dequantise": (dequantise, (WORDS, 4)),
     "simulated_discrete_laplace": (simulated_discrete_laplace, (KEY, (3,), 2.0)),
-    "gamma_shares": (gamma_shares, (KEY, (3,), 2.0, 5)),
     "value noise": (NOISE.apply, (jnp.zeros((2, 3)), jnp.zeros((2, 3), jnp.int32))),
     "rows": (rows, (to_array(bytes(6)).reshape(2, 3), 3)),
 }
@@ -32,7 +31,6 @@ WRONG = {
     "quantise": [(0, WORDS), (4, WORDS[:1]), (4, VALUES)],
     "dequantise": [(0, VALUES)],
     "simulated_discrete_laplace": [(0, jax.random.split(KEY))],
-    "gamma_shares": [(0, jax.random.split(KEY))],
     "value noise": [(0, jnp.zeros(3)), (1, jnp.zeros((2, 3)))],
     "rows": [(0, VALUES)],
 }

@@ -256,7 +256,7 @@ class HubSettings(Agreement):
     witnesses: tuple[str, ...] = setting(
         (),
         "Witnesses that every head of the log is shown to, each an address and the witness's public key with a space "
-        "in between; see fedrank hub witness.",
+        "in between; see fedrank hub witness of fedrank-zoo.",
     )
     delta: float = setting(DELTA, "δ of the tighter bound for a user over all rounds, as shown on the status page.")
     check_margin: float = setting(

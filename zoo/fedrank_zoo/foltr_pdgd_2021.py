@@ -29,10 +29,11 @@ from fedrank.privacy.accounts.vectors import sum_account
 from fedrank.privacy.calibration import replacement_sensitivity
 from fedrank.privacy.noise.discrete import enough_parties
 from fedrank.privacy.randomised_response import os_words
-from fedrank.ranking.foltr_pdgd import INITIAL, FoltrPDGD
+from fedrank.ranking.foltr_pdgd import FoltrPDGD
 from fedrank.ranking.mechanisms import VectorMechanism
 from fedrank.ranking.mechanisms.secure_sum import DEFAULT_CLIP
 from fedrank.ranking.mechanisms.weights import ClearWeights, WeightsReply
+from fedrank.ranking.protocol import INITIAL
 
 
 def gamma_shares(key: Key[Array, ""], shape: tuple[int, ...], scale: float, parties: int) -> Float32[Array, "*shape"]:

@@ -40,7 +40,7 @@ from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, part, setting
-from fedrank.core.kernels import normals, party_words
+from fedrank.core.kernels import party_words
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Layout
 from fedrank.core.native import Cohort, NotNativeError
@@ -63,9 +63,6 @@ from fedrank.ranking.sessions.devices import (
 )
 from fedrank.ranking.sessions.devices import drawn_queries as queries_of_cohort
 from fedrank.ranking.sessions.reference import SessionResults
-
-#: Standard deviation of a network's weights at the start: with all of them zero its gradient is zero, for ever.
-INITIAL = 0.1
 
 #: 20,000 devices, which are enough in a secure sum.
 _FEWER = {"population": 20_000, "rounds": 50, "clients": 400, "interactions": 16, "learning_rate": 0.3}
@@ -250,19 +247,6 @@ class FoltrPDGD(RankingProtocol):
         xp = np if isinstance(weights, np.ndarray) else jnp
         return ServerState(xp.asarray(0, xp.uint32), weights, noise, self.server.init(weights))
 
-    def first_weights(self, key: Any) -> Float[AnyArray, " n"]:
-        """The ranker of the start.
-
-        Args:
-            key: A typed key, or both words of one; consumed.
-        """
-        linear = bool(self.start) or (self.ranker.kernel_shape() or (0, 1))[1] == 0
-        if isinstance(key, np.ndarray):
-            weights = self.start_weights()
-            return weights if linear else weights + np.float32(INITIAL) * normals(key[None], self.ranker.size)[0]
-        weights = jnp.asarray(self.start_weights())
-        return weights if linear else weights + INITIAL * jax.random.normal(key, weights.shape, jnp.float32)
-
     @override
     def devices(self, data, shares, user_index: PerDevice = None, amounts: PerDevice = None) -> Party:
         if isinstance(data, FeatureBlocks) != self.kernels:
@@ -422,19 +406,9 @@ class LearningCohort(Cohort):
         active = np.arange(s.interactions) < np.asarray(own.amount)[..., None]
         rate = np.broadcast_to(np.float32(s.learning_rate), (len(keys), 1))
         start = np.asarray(request.weights)[:, None]
-        weights, patterns, ndcg = host_steps(
-            s.ranker,
-            s.users,
-            np.asarray(own.user),
-            self.data,
-            start,
-            rate,
-            about,
-            active,
-            np.asarray(draws.documents),
-            np.asarray(draws.clicks),
-            s.objective.pull,
-        )
+        known = (s.ranker, s.users, np.asarray(own.user), self.data, start, rate)
+        words = (np.asarray(draws.documents), np.asarray(draws.clicks))
+        weights, patterns, ndcg = host_steps(*known, about, active, *words, s.objective.pull)
         own = record_cohort_experience(own, s.metric, SessionResults(patterns, ndcg), active)
         noise = s.privacy.draw_of_cohort(PartyNoise(keys, number, first, parties))
         return own, s.privacy.message(weights - start if s.privacy.changes else weights, np.asarray(own.amount), noise)

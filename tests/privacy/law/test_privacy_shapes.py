@@ -19,7 +19,7 @@ NOISE = ValueNoise(1.0, 2.0)
 RIGHT = {
     "privatise": (privatise, (INDEX, PAIRS, 0.5, 3)),
     "clip_to_norm": (clip_to_norm, (VALUES[0], 1.0)),
-    "quantise": (quantise, (VALUES, 4, 2.0, "stochastic", WORDS)),
+    "quantise": (quantise, (VALUES, 4, 2.0)),
     "dequantise": (dequantise, (WORDS, 4)),
     "simulated_discrete_laplace": (simulated_discrete_laplace, (KEY, (3,), 2.0)),
     "value noise": (NOISE.apply, (jnp.zeros((2, 3)), jnp.zeros((2, 3), jnp.int32))),
@@ -28,7 +28,7 @@ RIGHT = {
 WRONG = {
     "privatise": [(0, INDEX[:3]), (0, INDEX.astype(np.float32)), (1, PAIRS[:, :1]), (1, PAIRS.astype(np.int32))],
     "clip_to_norm": [(0, VALUES[0, 0]), (0, INDEX)],
-    "quantise": [(0, WORDS), (4, WORDS[:1]), (4, VALUES)],
+    "quantise": [(0, WORDS)],
     "dequantise": [(0, VALUES)],
     "simulated_discrete_laplace": [(0, jax.random.split(KEY))],
     "value noise": [(0, jnp.zeros(3)), (1, jnp.zeros((2, 3)))],

@@ -62,7 +62,7 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Effect):
     """One ranker against the reference, by one measure on one part of the data.
 
     Attributes:
@@ -71,20 +71,8 @@ class Comparison:
         split: ``train``, ``vali`` or ``test``.
         measure: Such as ``"nDCG(dcg='exp-log2')@10"``.
         queries: How many.
-        mean_a: The ranker's mean.
-        mean_b: The reference's mean.
-        difference: These seven are those of :class:`Effect`; the interval is not corrected.
-        low: See there.
-        high: See there.
-        dz: See there.
-        wins: See there.
-        ties: See there.
-        losses: See there.
         p_t: Of the paired t test; None for one query.
         p_randomisation: Of the paired randomisation test; None for one query.
-        p_t_adjusted: ``p_t`` corrected for all ``comparisons``.
-        p_randomisation_adjusted: ``p_randomisation`` corrected for all ``comparisons``.
-        comparisons: Tests of one kind that were made together and corrected for.
     """
 
     name: str
@@ -92,20 +80,8 @@ class Comparison:
     split: str
     measure: str
     queries: int
-    mean_a: float
-    mean_b: float
-    difference: float
-    low: float | None
-    high: float | None
-    dz: float | None
-    wins: int
-    ties: int
-    losses: int
     p_t: float | None
     p_randomisation: float | None
-    p_t_adjusted: float | None
-    p_randomisation_adjusted: float | None
-    comparisons: int
 
 
 def paired_t(a: np.ndarray, b: np.ndarray) -> float | None:
@@ -211,7 +187,7 @@ def compare_per_query(
     reference: str,
     resamples: int = RESAMPLES,
 ) -> list[Comparison]:
-    """Every ranker against the reference, by every measure on every part that both have, corrected for all of these.
+    """Every ranker against the reference, by every measure on every part that both have; p are not corrected.
 
     Args:
         per_query: By name of the ranker, by (split, measure): float64 [queries].
@@ -219,7 +195,7 @@ def compare_per_query(
         resamples: See :func:`paired_randomisation`.
 
     Returns:
-        Ranker by ranker, in the order given. Comparisons of one query make no test, and are not corrected for.
+        Ranker by ranker, in the order given.
 
     Raises:
         UnknownNameError: The reference is not there.
@@ -240,20 +216,15 @@ def compare_per_query(
     for name, split, measure in pairs:
         a, b = per_query[name][split, measure], per_query[reference][split, measure]
         try:
-            found.append((effect(a, b), paired_t(a, b), paired_randomisation(a, b, resamples)))
+            found.append(
+                Comparison(
+                    **vars(effect(a, b)), name=name, reference=reference, split=split, measure=measure, queries=len(a),
+                    p_t=paired_t(a, b), p_randomisation=paired_randomisation(a, b, resamples),
+                )
+            )  # fmt: skip
         except DataError as cause:
             raise DataError(f"{measure} of {name!r} and {reference!r} on {split}: {cause}") from cause
-    by_t, by_randomisation = (_adjust_p_values([one[which] for one in found]) for which in (1, 2))
-    return [
-        Comparison(
-            name, reference, split, measure, len(per_query[name][split, measure]),
-            float(np.mean(per_query[name][split, measure])), float(np.mean(per_query[reference][split, measure])),
-            **vars(how_far), p_t=p_t, p_randomisation=p_randomisation,
-            p_t_adjusted=by_t[i], p_randomisation_adjusted=by_randomisation[i],
-            comparisons=sum(p is not None for _, p, _ in found),
-        )
-        for i, ((name, split, measure), (how_far, p_t, p_randomisation)) in enumerate(zip(pairs, found, strict=True))
-    ]  # fmt: skip
+    return found
 
 
 def _differences(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float]:

@@ -222,33 +222,28 @@ def table():
     return {"near": near, "base": base, "far": far}
 
 
-def test_all_comparisons_of_a_call_are_corrected_for():
+def test_all_rankers_are_compared_by_all_measures():
     values = table()
     rows = compare_per_query(values, "base", resamples=2000)
     keys = [("test", "nDCG(dcg='exp-log2')@10"), ("test", "RR"), ("vali", "RR")]
     assert [(r.name, r.split, r.measure) for r in rows] == [(name, *key) for name in ("near", "far") for key in keys]
-    assert {(r.comparisons, r.reference) for r in rows} == {(6, "base")}
+    assert {r.reference for r in rows} == {"base"}
     for r in rows:
         a, b = values[r.name][r.split, r.measure], values["base"][r.split, r.measure]
-        assert r.queries == len(a) and (r.mean_a, r.mean_b) == pytest.approx((a.mean(), b.mean()))
+        assert r.queries == len(a)
         assert r.p_t == pytest.approx(stats.ttest_rel(a, b).pvalue)
-        assert r.difference == pytest.approx(r.mean_a - r.mean_b) and r.wins + r.ties + r.losses == r.queries
+        assert r.difference == pytest.approx(a.mean() - b.mean()) and r.wins + r.ties + r.losses == r.queries
         assert r.p_randomisation == paired_randomisation(a, b, 2000)
-    np.testing.assert_allclose([r.p_t_adjusted for r in rows], adjust([r.p_t for r in rows]))
-    found = [r.p_randomisation for r in rows]
-    np.testing.assert_allclose([r.p_randomisation_adjusted for r in rows], adjust(found))
-    assert any(r.p_t_adjusted > r.p_t for r in rows)
 
 
-def test_a_comparison_of_one_query_does_not_count():
+def test_a_comparison_of_one_query_makes_no_test():
     values = {
         "a": {("test", "RR"): np.array([1.0, 0.5, 0.0]), ("vali", "RR"): np.array([1.0])},
         "b": {("test", "RR"): np.array([0.0, 0.5, 0.1]), ("vali", "RR"): np.array([0.5])},
     }
     tested, lone = compare_per_query(values, "b")
-    assert tested.comparisons == lone.comparisons == 1 and tested.p_t_adjusted == tested.p_t
-    assert lone.difference == 0.5
-    assert (lone.p_t, lone.p_randomisation, lone.p_t_adjusted, lone.p_randomisation_adjusted) == (None,) * 4
+    assert tested.p_t is not None and lone.difference == 0.5
+    assert (lone.p_t, lone.p_randomisation) == (None, None)
 
 
 def test_comparisons_that_cannot_be_made():

@@ -49,11 +49,11 @@ from fedrank.ranking.protocol import Parts, RankingProtocol
 from fedrank.ranking.sessions.devices import (
     Device,
     PerDevice,
+    draw_cohort_queries,
     draw_queries,
     record_cohort_experience,
     record_experience,
 )
-from fedrank.ranking.sessions.devices import drawn_queries as queries_of_cohort
 from fedrank.ranking.sessions.reference import SessionResults
 
 #: Random bits are drawn for a whole round at once.
@@ -272,7 +272,7 @@ class ServiceCohort(Cohort):
         s = self.settings
         words = party_words(keys, number, first, own.first.shape[1], self.exchange.n_bits)
         queries, *bits = self.exchange.cut(words)
-        about = queries_of_cohort(self.held, own, queries[..., 0])
+        about = draw_cohort_queries(self.held, own, queries[..., 0])
         active = np.arange(s.total) < np.asarray(own.amount)[..., None]
         rate = np.broadcast_to(np.float32(s.learning_rate), (len(keys), 1))
         start = np.asarray(request.weights)[:, None]

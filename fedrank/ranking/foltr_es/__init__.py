@@ -73,11 +73,11 @@ from fedrank.ranking.sessions.devices import (
     Device,
     PerDevice,
     check_ties,
+    draw_cohort_queries,
     private_sums,
     record_cohort_experience,
     record_experience,
 )
-from fedrank.ranking.sessions.devices import drawn_queries as queries_of_cohort
 from fedrank.ranking.sessions.kernel import HostSessions, perturbations_at_hand
 
 
@@ -467,7 +467,7 @@ class PerturbationCohort(Cohort):
         s, parties, shown = self.settings, own.first.shape[1], self.settings.shown
         words = party_words(keys, number, first, parties, self.exchange.n_bits)
         draws = self.exchange.cut(words, np.zeros(shown.halves, np.int32))
-        about = queries_of_cohort(self.held, own, draws.queries)
+        about = draw_cohort_queries(self.held, own, draws.queries)
         active = np.arange(s.per_half) < -(-np.asarray(own.amount) // shown.lists)[..., None, None]
         active = np.broadcast_to(active, about.shape)
         weights, places = np.asarray(request.weights)[:, None], self.exchange.places

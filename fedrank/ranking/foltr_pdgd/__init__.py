@@ -57,11 +57,11 @@ from fedrank.ranking.protocol import Parts, PrivacyMode, RankingProtocol
 from fedrank.ranking.sessions.devices import (
     Device,
     PerDevice,
+    draw_cohort_queries,
     draw_queries,
     record_cohort_experience,
     record_experience,
 )
-from fedrank.ranking.sessions.devices import drawn_queries as queries_of_cohort
 from fedrank.ranking.sessions.reference import SessionResults
 
 #: 20,000 devices, which are enough in a secure sum.
@@ -402,7 +402,7 @@ class LearningCohort(Cohort):
         s, parties = self.settings, own.first.shape[1]
         # The first of the two keys that a party's key is split into; the other is of its noise.
         draws = self.exchange.cut(party_words(keys, number, first, parties, self.exchange.n_bits, folds=(0,)), None)
-        about = queries_of_cohort(self.held, own, draws.queries)
+        about = draw_cohort_queries(self.held, own, draws.queries)
         active = np.arange(s.interactions) < np.asarray(own.amount)[..., None]
         rate = np.broadcast_to(np.float32(s.learning_rate), (len(keys), 1))
         start = np.asarray(request.weights)[:, None]

@@ -278,7 +278,7 @@ def _fill_queries(held, first, count, words, out):
             out[party, k] = held[begin + (_u32(high + (_u32((word & _u32(0xFFFF)) * bound) >> _u32(16))) >> _u32(16))]
 
 
-def drawn_queries(
+def draw_cohort_queries(
     held: Int[np.ndarray, " held"], device: Device, words: UInt32[AnyArray, "runs parties *interactions"]
 ) -> Int[np.ndarray, "runs parties *interactions"]:
     """:func:`fedrank.ranking.sessions.devices.draw_queries` for a cohort."""

@@ -269,7 +269,7 @@ def _parts(arguments: argparse.Namespace, ranker: str) -> dict[str, float]:
 
     parts = (
         (foltr_es, "party_words", "draws"),
-        (foltr_es, "queries_of_cohort", "queries"),
+        (foltr_es, "draw_cohort_queries", "queries"),
         (HostSessions, "__call__", "sessions"),
         (foltr_es, "record_cohort_experience", "experience"),
         (foltr_es, "private_sums", "privatised sums"),

@@ -9,12 +9,13 @@ WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
 COPY fedrank fedrank
 COPY reproductions reproductions
-RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+COPY zoo zoo
+RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . ./zoo
 
 FROM python:3.13-slim
 COPY --from=build /wheels /wheels
-# Numba compiles the sum over a round's reports.
-RUN python -m pip install --no-cache-dir "$(ls /wheels/*.whl)[attestation,postgres,serve]" \
+# Numba compiles the sum over a round's reports; the zoo has what checks statements of devices' platforms.
+RUN python -m pip install --no-cache-dir "$(ls /wheels/fedrank-*.whl)[attestation,postgres,serve]" /wheels/fedrank_zoo-*.whl \
  && useradd --create-home --uid 1000 fedrank \
  && install --directory --owner fedrank --mode 700 /hub /copy /witness
 USER 1000:1000

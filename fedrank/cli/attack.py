@@ -28,8 +28,8 @@ app = App(
     help="Attack what is promised to be private, and print measured beside promised.",
     default_parameter=Parameter(consume_multiple=1, negative=""),
 )
-for _name in registry.names("fedrank.attacks"):
-    app.command(registry.get("fedrank.attacks", _name), name=_name)
+for _name, _command in registry.commands_below("privacy.attack").items():
+    app.command(_command, name=_name)
 
 
 def audit(

@@ -17,7 +17,7 @@ from fedrank.core.trees import Json
 from fedrank.ranking.logs.columns import LogFormat
 
 app = cyclopts.App(name="data", help="List, describe, download and check data sets; models of how people click.")
-app.command("fedrank.cli.clicks:app", name="clicks", help="Fit models of how people click to a log, and judge them.")
+app.command("fedrank.cli.clicks:app", name="clicks", help="List the simulated users; make up a click log.")
 
 _GENERATED = {
     "name": "generated",

@@ -1,21 +1,19 @@
 """``fedrank hub``: what an operator does with a hub, whether it runs or not.
 
-``fedrank hub log`` and ``hub witness``: public evidence that all devices get the same model.
+``fedrank hub log``: public evidence that all devices get the same model.
 """
 
 from __future__ import annotations
 
 import contextlib
-import sys
-import threading
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from cyclopts import App
 
-from fedrank.cli.listen import Address, At, Port, log_to_stderr
-from fedrank.cli.terminal import AsJson, Names, Switch, print_json
+from fedrank.cli.terminal import AsJson, Switch, print_json
+from fedrank.core import registry
 from fedrank.core.errors import RunError
 from fedrank.core.words import printable
 from fedrank.deploy.http.client import HttpClient
@@ -29,9 +27,10 @@ for _name, _place, _help in (
     ("simulate", "deploy:simulate", "Start many devices on this machine, with simulated people, that talk to a hub."),
     ("replay", "deploy:replay", "Make a hub's model again from its log, to prove it or to leave devices out."),
     ("log", "hub:log", "Show a hub's public log of terms and models, and verify it."),
-    ("witness", "hub:witness", "Check that hubs' logs only grow, and are the same for everyone."),
 ):
     app.command(f"fedrank.cli.{_place}", name=_name, help=_help)
+for _name, _command in registry.commands_below("hub").items():
+    app.command(_command, name=_name)
 credential = App(name="credential", help="Credentials that devices enrol with, each with a cap.")
 app.command(credential)
 
@@ -235,111 +234,3 @@ def log(hub: str = "hub", /, *, replay: bool = True, allow_http: Switch = False,
             print(printable(found.note, lines=True), end="")
     if found.wrong:
         raise RunError(f"{hub}: {'; '.join(found.wrong)}.")
-
-
-def witness(
-    folder: Path = Path("witness"),
-    /,
-    *,
-    logs: Names = (),
-    name: str | None = None,
-    check: Names = (),
-    peers: Names = (),
-    put_back: Names = (),
-    every: float = 60.0,
-    at: At = Address(),
-    port: Port = 8760,
-    allow_http: Switch = False,
-    as_json: AsJson = False,
-) -> None:
-    """Be a witness: cosign the heads of hubs' logs as long as they only grow, and publish them. Ctrl-C stops it.
-
-    With --check nothing is served: heads are compared once, and exit status 1 says that not all see the same log.
-    With --put-back nothing is served either, as it acts once: stop the witness, and start it without afterwards.
-
-    Args:
-        folder: Of the witness; made if it is not there.
-        logs: Public keys of logs to watch, as fedrank hub log shows them; those of earlier starts stay.
-        name: Of a new witness, such as witness.example.org/1; random if nothing is said.
-        check: Addresses of hubs and other witnesses whose heads are compared with this witness's.
-        peers: The same, compared again and again while it is served.
-        put_back: Public keys of logs whose hubs were put back from a backup: their next heads are cosigned, whatever
-            was before. Only after their operators said why; the head from before is printed, for you to keep.
-        every: Seconds between two such comparisons.
-        at: Where it listens.
-        allow_http: Plain http to other machines when heads are compared.
-    """
-    from fedrank.deploy.log.witness import Witness, WitnessApp, WitnessFolder
-
-    home = WitnessFolder(folder)
-    if check:
-        home.prepare(name, logs)
-        with contextlib.closing(Witness(home)) as watcher:
-            _check(watcher, check, allow_http, as_json)
-        return
-    log_to_stderr()
-    with home.lock():
-        home.prepare(name, logs)
-        watcher, stop = Witness(home), threading.Event()
-        if put_back:  # not at each start: a log that goes back a second time has to be judged again
-            with contextlib.closing(watcher):
-                for one in put_back:
-                    print(f"{one} begins anew after", watcher.begin_anew(one), sep="\n")
-            return
-
-        def ready(url: str) -> None:
-            home.write_urls({"witness": url})
-            print(f"witness  {url}", f"key      {watcher.key}", f"logs     {len(watcher.keys)}", sep="\n", flush=True)
-
-        if peers:
-            threading.Thread(target=_gossip, args=(watcher, peers, allow_http, every, stop), daemon=True).start()
-        try:
-            at.serve(WitnessApp(watcher), port, ready)
-        finally:
-            stop.set()
-            home.remove_urls("witness")
-            watcher.close()
-
-
-def _gossip(watcher: Any, peers: Names, allow_http: bool, every: float, stop: threading.Event) -> None:
-    """Compare heads again and again; what is found stands on stderr and in the witness's folder."""
-    from fedrank.deploy.log.gossip import compare
-
-    said: set[str] = set()
-    while not stop.wait(max(every, 0.1)):
-        try:
-            found = compare(watcher, peers, lambda url: HttpClient(url, allow_http=allow_http))
-        except Exception as error:
-            if not stop.is_set():
-                print(f"fedrank: heads cannot be compared: {type(error).__name__}", file=sys.stderr)
-            continue
-        for line in [*(f"{origin}: SPLIT VIEW" for origin, _, _ in found.split), *found.wrong, *found.unproven]:
-            if line not in said:
-                said.add(line)
-                print(f"fedrank: {printable(line)}", file=sys.stderr, flush=True)
-
-
-def _check(watcher: Any, urls: Names, allow_http: bool, as_json: bool) -> None:
-    from fedrank.deploy.log.gossip import compare
-
-    found = compare(watcher, urls, lambda url: HttpClient(url, allow_http=allow_http))
-    if as_json:
-        print_json(
-            {
-                "heads": [{"where": where, "log": origin, "size": size} for where, origin, size in found.heads],
-                "split": [{"log": origin, "heads": [one, other]} for origin, one, other in found.split],
-                "wrong": found.wrong,
-                "unproven": found.unproven,
-                "silent": found.silent,
-            }
-        )
-    else:
-        for where, origin, size in found.heads:
-            print(f"{printable(origin)}  {size:>9,}  {where}")
-        for origin, one, other in found.split:
-            print(printable(f"\nSPLIT VIEW of {origin}: it signed both\n\n{one}\n{other}", lines=True))
-    if found.split:
-        raise RunError(f"{found.split[0][0]}: shows different people different logs; both heads are kept.")
-    if found.wrong or found.unproven or found.silent:
-        silent = [f"{url}: shows no head" for url in found.silent]
-        raise RunError("; ".join([*found.wrong, *found.unproven, *silent]) + ".")

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from fedrank.cli.terminal import Switch
-from fedrank.core.errors import ConfigError
+from fedrank.core.errors import ConfigError, MissingDataError
 from fedrank.core.fields import setting
 
 Port = Annotated[int, Parameter(help="Port to listen at; 0: any that is free.")]
@@ -80,3 +80,29 @@ def log_to_stderr() -> None:
     log = logging.getLogger("fedrank")
     log.addHandler(handler)
     log.setLevel(logging.INFO)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Who:
+    """The federation, and who asks it."""
+
+    owner: Path | None = setting(None, "Folder of an owner that has joined the federation, which asks in its name.")
+    federation: Path = setting(Path("federation.toml"), "Without it: file that names broker and owners.")
+    asker: Path = setting(Path("asker.toml"), "And file with your name and your tokens, one an owner.")
+
+    def open_federation(self, reach: Reach, choose: bool = False) -> Any:
+        """The federation as this asker reaches it; ``choose``: owners to ask are chosen. Errors as of its class."""
+        from fedrank.deploy.search.choice import PastAnswers
+        from fedrank.deploy.search.federation import Federation
+        from fedrank.deploy.search.folder import OwnerFolder
+
+        if self.owner is not None and not OwnerFolder(self.owner).federation.exists():
+            raise MissingDataError(f"--owner {self.owner}: is no folder of an owner that has joined a federation.")
+        if self.owner is None and not self.federation.exists():
+            raise MissingDataError(f"there is no {self.federation}: give --owner FOLDER, or --federation FILE.")
+        file, asker = (self.federation, self.asker) if self.owner is None else OwnerFolder(self.owner).asker()
+        folder = self.asker.parent if self.owner is None else self.owner
+        return Federation(file, asker, past=PastAnswers(folder / "past.json") if choose else None, **vars(reach))
+
+
+Asking = Annotated[Who, Parameter(name="*")]

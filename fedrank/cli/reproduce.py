@@ -12,8 +12,8 @@ from fedrank.core import registry
 from fedrank.core.errors import ConfigError, FedrankError, UnknownNameError
 
 app = App(name="reproduce")
-for _name in registry.names("fedrank.reproductions"):
-    app.command(registry.get("fedrank.reproductions", _name), name=_name)
+for _name, _command in registry.commands_below("reproduce").items():
+    app.command(_command, name=_name)
 
 
 @app.default

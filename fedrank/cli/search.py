@@ -5,48 +5,24 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
-from fedrank.cli.listen import Address, At, Port, Reach, Reached, log_to_stderr
+from fedrank.cli.listen import Address, Asking, At, Port, Reach, Reached, Who, log_to_stderr
 from fedrank.cli.terminal import AsJson, Names, Quiet, Switch, print_json
+from fedrank.core import registry
 from fedrank.core.errors import ConfigError, MissingDataError
-from fedrank.core.fields import setting
 from fedrank.core.words import printable
 from fedrank.deploy.search.folder import OwnerFolder
 from fedrank.engine.checkpoint import write_atomically
 
-
-@dataclass(frozen=True, kw_only=True)
-class Who:
-    """The federation, and who asks it."""
-
-    owner: Path | None = setting(None, "Folder of an owner that has joined the federation, which asks in its name.")
-    federation: Path = setting(Path("federation.toml"), "Without it: file that names broker and owners.")
-    asker: Path = setting(Path("asker.toml"), "And file with your name and your tokens, one an owner.")
-
-    def open_federation(self, reach: Reach, choose: bool = False) -> Any:
-        """The federation as this asker reaches it; ``choose``: owners to ask are chosen. Errors as of its class."""
-        from fedrank.deploy.search.choice import PastAnswers
-        from fedrank.deploy.search.federation import Federation
-
-        if self.owner is not None and not OwnerFolder(self.owner).federation.exists():
-            raise MissingDataError(f"--owner {self.owner}: is no folder of an owner that has joined a federation.")
-        if self.owner is None and not self.federation.exists():
-            raise MissingDataError(f"there is no {self.federation}: give --owner FOLDER, or --federation FILE.")
-        file, asker = (self.federation, self.asker) if self.owner is None else OwnerFolder(self.owner).asker()
-        folder = self.asker.parent if self.owner is None else self.owner
-        return Federation(file, asker, past=PastAnswers(folder / "past.json") if choose else None, **vars(reach))
-
-
-Asking = Annotated[Who, Parameter(name="*")]
-
 app = App(name="search", help="Search the documents of several owners; be an owner, the broker, a portal.")
 owner = App(name="owner", help="Be an owner: serve documents, add and remove them, say who may search them.")
 app.command(owner)
+for _name, _command in registry.commands_below("search").items():
+    app.command(_command, name=_name)
 
 
 @app.command
@@ -317,20 +293,6 @@ def portal(
         at.warn_without_tls("queries and documents")
 
     at.serve(page, port, ready)
-
-
-@app.command
-def mcp(*, who: Asking = Who(), questions: int = 100, reach: Reached = Reach()) -> None:
-    """Let an assistant search, as tools of an MCP server on standard input and output.
-
-    Args:
-        who: The federation, and who asks it.
-        questions: Searches and opened documents until it stops.
-        reach: How the broker is reached.
-    """
-    from fedrank.deploy.search.assistants import make_server
-
-    make_server(who.open_federation(reach), questions).run("stdio")
 
 
 @app.command

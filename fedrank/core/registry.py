@@ -50,8 +50,8 @@ GROUPS = {
     "fedrank.searches": "search for settings",
     "fedrank.trackers": "tracker",
     "fedrank.executors": "executor",
-    "fedrank.attacks": "command of fedrank privacy attack",
-    "fedrank.reproductions": "command of fedrank reproduce",
+    "fedrank.commands": "command",
+    "fedrank.modules": "library of modules",
 }
 
 
@@ -98,6 +98,19 @@ def get(group: str, name: str) -> Any:
 def class_name(cls: type) -> str:
     """``module:name`` of a class, by which files know it."""
     return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def commands_below(place: str) -> dict[str, Any]:
+    """Functions and applications of ``cyclopts`` by the names that packages give them below a command of fedrank.
+
+    Args:
+        place: Words of the command with dots between, such as ``privacy.attack``.
+
+    Raises:
+        ConfigError: As of :func:`get`.
+    """
+    found = [name for name in names("fedrank.commands") if name.rpartition(".")[0] == place]
+    return {name.rpartition(".")[2]: get("fedrank.commands", name) for name in found}
 
 
 T = TypeVar("T")

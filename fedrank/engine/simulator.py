@@ -457,7 +457,6 @@ def run_setup(
     *,
     absent: Collection[tuple[str, int]] = (),
     through_bytes: bool = False,
-    heard: Callable[[str], None] | None = None,
 ) -> tuple[PyTree, list[Party], Ledger]:
     """One round of exchanges on the host.
 
@@ -467,7 +466,6 @@ def run_setup(
         rng: The simulation's chance; each party gets its own generator for each exchange.
         absent: Exchange and party that is not heard there, nor in what follows.
         through_bytes: Encode and decode every message, as a network would.
-        heard: Is told the name of each exchange before it takes place.
 
     Returns:
         The server's state, the parties with what they have for themselves now, and what crossed.
@@ -479,8 +477,6 @@ def run_setup(
     seeds = rng.bit_generator.seed_seq.spawn(len(setup.exchanges))  # type: ignore[attr-defined]
     gone: set[int] = set()
     for exchange, seed in zip(setup.exchanges, seeds, strict=True):
-        if heard is not None:
-            heard(exchange.name)
         draws = [np.random.default_rng(own) for own in seed.spawn(len(parties))]
         gone |= {party for name, party in absent if name == exchange.name}
         asked = exchange.asked(state, len(parties))

@@ -15,7 +15,6 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import numpy as np
 from typing_extensions import override
 
 from fedrank.core.errors import RunError
@@ -135,9 +134,3 @@ def load_remembered(folder: Path) -> dict[str, Json]:
 def remember(folder: Path, content: dict[str, Json]) -> None:
     """Write a run's file about its trackers."""
     write_atomically(folder / REMEMBERED, (json.dumps(content, indent=2) + "\n").encode())
-
-
-def mean_values(rows: Frame) -> dict[tuple[str, str, int], float]:
-    """The mean over seeds by (split, measure, round)."""
-    groups = rows[np.isfinite(rows["value"])].groups("split", "measure", "round")
-    return {key: float(part["value"].mean()) for key, part in groups}

@@ -45,8 +45,8 @@ def replacement_sensitivity(
         parameters: Coordinates d.
         norm: The norm wanted: ``"l1"`` for Laplace noise, ``"l2"`` for Gaussian noise.
         steps: Steps of a unit if vectors are quantised after clipping; None if not.
-        rounding: How they are; see :data:`fedrank.privacy.quantise.ROUNDINGS`. Towards zero, no norm grows; else each
-            coordinate may grow by half a step (nearest) or nearly a step (stochastic).
+        rounding: How they are; see :data:`fedrank.privacy.quantise.ROUNDINGS`. Towards zero, no norm grows; to the
+            nearest step, each coordinate may grow by half a step.
 
     Returns:
         The distance, in steps if there are any, else in the unit of the clip. In L1 and in steps it is a whole number.
@@ -66,7 +66,7 @@ def replacement_sensitivity(
     if steps is None:
         return 2.0 * largest
     check_steps(steps)
-    grows = {"down": 0.0, "nearest": 0.5, "stochastic": 1.0}[rounding]
+    grows = {"down": 0.0, "nearest": 0.5}[rounding]
     largest = largest * steps + grows * (parameters if norm == "l1" else math.sqrt(parameters))
     # An integer vector's L1 norm is an integer, hence each vector's is at most the one below.
     return 2.0 * (math.floor(largest) if norm == "l1" else largest)

@@ -13,19 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrank.core.arrays import AnyArray, ArrayT
+from fedrank.core.arrays import ArrayT
 from fedrank.core.errors import ConfigError
-from fedrank.core.rng import uniform
 
 if TYPE_CHECKING:  # a device, which runs this, has NumPy only
-    from jaxtyping import Float, Float32, Int32, Integer, UInt32
+    from jaxtyping import Float, Float32, Int32, Integer
 
 #: How a number between two steps is rounded, and what is said about it in help texts.
-ROUNDINGS = {
-    "down": "towards zero: no norm grows, so that noise need not",
-    "nearest": "to the nearest step",
-    "stochastic": "to either neighbour by chance, right on average",
-}
+ROUNDINGS = {"down": "towards zero: no norm grows, so that noise need not", "nearest": "to the nearest step"}
 
 
 class GridTooFineError(ConfigError):
@@ -110,7 +105,6 @@ def quantise(
     steps: int,
     clip: float,
     rounding: str = "down",
-    words: UInt32[AnyArray, "*shape"] | None = None,
     xp: ModuleType = np,
 ) -> Int32[ArrayT, "*shape"]:
     """Real numbers as whole numbers of steps.
@@ -120,7 +114,6 @@ def quantise(
         steps: Steps of a unit, a power of two.
         clip: Largest absolute value of a coordinate; ``clip · steps`` below 2³¹.
         rounding: One of :data:`ROUNDINGS`.
-        words: uint32 [...], fresh random words for stochastic rounding; 24 bits of each are used.
         xp: ``numpy`` or ``jax.numpy``.
 
     Returns:
@@ -134,17 +127,9 @@ def quantise(
     check_sum(1, clip, steps)
     if rounding not in ROUNDINGS:
         raise ConfigError(f"rounding must be one of {', '.join(ROUNDINGS)}, got {rounding!r}.")
-    if (words is not None) != (rounding == "stochastic"):
-        raise ConfigError(f"rounding={rounding!r} {'needs' if words is None else 'takes no'} random words.")
     # The cast of what is not a number is undefined: it could become any integer, beyond every bound.
     scaled = xp.clip(xp.where(xp.isnan(values), xp.float32(0), values), -clip, clip) * xp.float32(steps)
-    if rounding == "down":
-        return xp.trunc(scaled).astype(np.int32)
-    if rounding == "nearest":
-        return xp.rint(scaled).astype(np.int32)
-    below = xp.floor(scaled)
-    assert words is not None  # checked above: rounding is stochastic
-    return below.astype(np.int32) + (uniform(words, xp) < scaled - below).astype(np.int32)
+    return (xp.trunc if rounding == "down" else xp.rint)(scaled).astype(np.int32)
 
 
 def dequantise(total: Integer[ArrayT, "*shape"], steps: int, xp: ModuleType = np) -> Float32[ArrayT, "*shape"]:

@@ -25,8 +25,8 @@ from fedrank.engine.methods import method, method_names
 from fedrank.engine.model import read_model
 from fedrank.engine.simulator import Conditions
 from fedrank.metrics.online import REWARDS, OnlineMetric
+from fedrank.ranking.clicks.browsing import is_file, user_of_file
 from fedrank.ranking.clicks.cascade import MAX_GRADES, USERS, CascadeUser, inverted_user
-from fedrank.ranking.clicks.fit import is_file, user_of_file
 from fedrank.ranking.config import Attack, DeviceRun, Devices, RankingRun
 from fedrank.ranking.data import partition
 from fedrank.ranking.data.partition import Shares

@@ -34,7 +34,7 @@ from typing_extensions import override
 from fedrank.core.arrays import AnyArray, module_of
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
-from fedrank.core.kernels import normals, party_words
+from fedrank.core.kernels import party_words
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Array, f4, field, message
 from fedrank.core.native import Cohort, NotNativeError
@@ -49,15 +49,12 @@ from fedrank.ranking.protocol import Parts, RankingProtocol
 from fedrank.ranking.sessions.devices import (
     Device,
     PerDevice,
+    draw_cohort_queries,
     draw_queries,
     record_cohort_experience,
     record_experience,
 )
-from fedrank.ranking.sessions.devices import drawn_queries as queries_of_cohort
 from fedrank.ranking.sessions.reference import SessionResults
-
-#: Standard deviation of the weights that PDGD starts a network from: at zero its gradient is zero, and stays so.
-INITIAL = 0.1
 
 #: Random bits are drawn for a whole round at once.
 _MAX_INTERACTIONS = 10**6
@@ -133,16 +130,9 @@ class Central(RankingProtocol):
 
         ``key`` is consumed.
         """
-        linear = bool(self.start) or (self.ranker.kernel_shape() or (0, 1))[1] == 0
-        weights = self.start_weights()
-        if isinstance(key, np.ndarray):
-            if self.draws_rankings and not linear:
-                weights = weights + np.float32(INITIAL) * normals(key[None], self.ranker.size)[0]
-            return ServerState(np.asarray(0, np.uint32), weights)
-        weights = jnp.asarray(weights)
-        if self.draws_rankings and not linear:
-            weights = weights + INITIAL * jax.random.normal(key, weights.shape, jnp.float32)
-        return ServerState(jnp.uint32(0), weights)
+        weights = self.first_weights(key) if self.draws_rankings else self.start_weights()
+        xp = np if isinstance(key, np.ndarray) else jnp
+        return ServerState(xp.asarray(0, xp.uint32), xp.asarray(weights))
 
     @override
     def account(self, rounds: int, delta: float) -> PrivacyReport:
@@ -282,7 +272,7 @@ class ServiceCohort(Cohort):
         s = self.settings
         words = party_words(keys, number, first, own.first.shape[1], self.exchange.n_bits)
         queries, *bits = self.exchange.cut(words)
-        about = queries_of_cohort(self.held, own, queries[..., 0])
+        about = draw_cohort_queries(self.held, own, queries[..., 0])
         active = np.arange(s.total) < np.asarray(own.amount)[..., None]
         rate = np.broadcast_to(np.float32(s.learning_rate), (len(keys), 1))
         start = np.asarray(request.weights)[:, None]

@@ -34,7 +34,7 @@ from fedrank.ranking.clicks.cascade import CascadeUser, pattern_probabilities
 from fedrank.ranking.data.queries import PaddedQueries, QuerySet, concatenate
 from fedrank.ranking.data.splits import Splits
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.reference import rank, tie_breakers
+from fedrank.ranking.sessions.reference import mix32, rank, tie_breakers
 
 
 class Documents:
@@ -116,13 +116,6 @@ def breakers(bits: UInt32[np.ndarray, " queries"] | None, shape: tuple[int, int]
     """:func:`fedrank.ranking.sessions.reference.tie_breakers`: the same bits; None keeps the order of the data."""
     index = np.broadcast_to(np.arange(shape[1], dtype=np.uint32), shape)
     return index if bits is None else mix32(bits[:, None] ^ mix32(index))
-
-
-def mix32(words: UInt32[np.ndarray, "..."]) -> UInt32[np.ndarray, "..."]:
-    """:func:`fedrank.ranking.sessions.reference.mix32` with NumPy: the same bits."""
-    words = (words ^ (words >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-    words = (words ^ (words >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return words ^ (words >> np.uint32(16))
 
 
 def ranking(

@@ -27,6 +27,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -40,11 +41,10 @@ from fedrank.engine.settings import from_dict
 from fedrank.metrics.online import REWARDS
 from fedrank.metrics.returns import LEAST_SEEDS
 from fedrank.privacy.calibration import concentrated_epsilon, gaussian_sigma
-from fedrank.privacy.piecewise import AT_ENDS, LARGEST_EPSILON, local_epsilon
 from fedrank.ranking.build import splits_of, user_for
-from fedrank.ranking.config import DeviceRun
+from fedrank.ranking.config import Bounds, DeviceRun
 from fedrank.ranking.evaluate import Measurement
-from fedrank.ranking.schedule import LEAST_CLIENTS, LEAST_SEARCHES, Schedule, choose_schedule, even, second_moment
+from fedrank.ranking.schedule import LEAST_CLIENTS, LEAST_SEARCHES, Schedule, choose_schedule, even
 from fedrank.ranking.schedule import ROUNDS as CHOSEN_ROUNDS
 from fedrank.report.statistics import final_values, first_values, t_quantile
 
@@ -170,6 +170,11 @@ class Need:
         """The protocol and settings of the assumption of trust."""
         return WAYS[self.trust]
 
+    @functools.cached_property
+    def mechanism(self) -> Any:
+        """The mechanism of privacy, not bound to a run."""
+        return self.config(self.shortest).method.privacy
+
     def learning_rate(self, choice: Schedule) -> float:
         """Step size of the server with which a choice is simulated."""
         return choice.learning_rate if self.way.learning_rate is None else self.way.learning_rate
@@ -274,39 +279,16 @@ class Plan:
     untrained: float
 
 
-@functools.lru_cache(maxsize=256)
-def equivalent(devices: int, epsilon: float, most: int = SIMULATED) -> tuple[int, float]:
-    """Fewer devices with a larger ε whose mean report has the same variance.
+def equivalent(
+    devices: int, epsilon: float, noise: Callable[[float], float], largest: float, most: int = SIMULATED
+) -> tuple[int, float]:
+    """Fewer devices with a larger ε whose mean has the same noise.
 
     Args:
         devices: n, messages altogether.
-        epsilon: ε of a message.
-        most: Up to this number of devices, ``devices`` and ``epsilon`` are returned unchanged.
-
-    Returns:
-        n′ ≤ n and ε′ ≥ ε. n′ is above ``most`` where even reports without noise take more.
-    """
-    if devices <= most:
-        return devices, epsilon
-    each = second_moment(epsilon) / devices
-    fewest = max(most, math.ceil(second_moment(LARGEST_EPSILON) / each))
-    if fewest >= devices:
-        return devices, epsilon
-    low, high = epsilon, LARGEST_EPSILON
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (low, middle) if second_moment(middle) <= each * fewest else (middle, high)
-    return fewest, high
-
-
-@functools.lru_cache(maxsize=256)
-def equivalent_sum(devices: int, epsilon: float, delta: float, most: int = SIMULATED) -> tuple[int, float]:
-    """Fewer devices with a larger ε whose mean has the same Gaussian noise.
-
-    Args:
-        devices: n, messages altogether.
-        epsilon: ε of a device in a round.
-        delta: δ of it.
+        epsilon: ε of a message; in a secure sum that of a device in a round.
+        noise: What of an ε falls with devices: m(ε) of a report, σ(ε) of a sum.
+        largest: Largest ε that is simulated.
         most: Up to this number of devices, ``devices`` and ``epsilon`` are returned unchanged.
 
     Returns:
@@ -314,14 +296,14 @@ def equivalent_sum(devices: int, epsilon: float, delta: float, most: int = SIMUL
     """
     if devices <= most:
         return devices, epsilon
-    each = gaussian_sigma(epsilon, delta, 1.0) / devices
-    fewest = max(most, math.ceil(gaussian_sigma(LARGEST_OF_A_SUM, delta, 1.0) / each))
+    each = noise(epsilon) / devices
+    fewest = max(most, math.ceil(noise(largest) / each))
     if fewest >= devices:
         return devices, epsilon
-    low, high = epsilon, LARGEST_OF_A_SUM
+    low, high = epsilon, largest
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (low, middle) if gaussian_sigma(middle, delta, 1.0) <= each * fewest else (middle, high)
+        low, high = (low, middle) if noise(middle) <= each * fewest else (middle, high)
     return fewest, high
 
 
@@ -332,7 +314,8 @@ def choices(need: Need) -> list[Schedule]:
     else:
         most = math.inf if need.days is None else need.days * need.searches
         messages = need.devices * need.participations
-        one = choose_schedule(messages, epsilon_message(need, need.clients(CHOSEN_ROUNDS)), most)
+        each = epsilon_message(need, need.clients(CHOSEN_ROUNDS))
+        one = choose_schedule(messages, need.mechanism.second_moment(each), most)
         fewer = even(max(LEAST_SEARCHES, one.interactions / 2))
         pairs = ((one.rounds // 2, fewer), (one.rounds, fewer), (one.rounds, one.interactions))
         pairs = dict.fromkeys((*pairs, (2 * one.rounds, one.interactions)))
@@ -349,12 +332,10 @@ def epsilon_message(need: Need, clients: int) -> float:
         need: The promise.
         clients: Devices of a round.
     """
-    each = need.epsilon / need.participations
     if need.trust == "secure-sum":
         return _epsilon_of_a_round(need.epsilon, need.delta, need.participations)
-    if not need.way.delta:
-        return each
-    return local_epsilon(each, clients, need.delta / need.participations, AT_ENDS)
+    bounds = Bounds(clients=clients, participations=need.participations)
+    return dataclasses.replace(need.mechanism, bounds=bounds).epsilon_message
 
 
 def _epsilon_of_a_round(epsilon: float, delta: float, times: int) -> float:
@@ -380,9 +361,11 @@ def simulate_choice(
     one = epsilon_message(need, choice.clients)
     messages = choice.rounds * choice.clients
     if need.trust == "secure-sum":
-        number, epsilon = equivalent_sum(messages, one, need.delta)
+        number, epsilon = equivalent(
+            messages, one, lambda each: gaussian_sigma(each, need.delta, 1.0), LARGEST_OF_A_SUM
+        )
     else:
-        number, epsilon = equivalent(messages, one)
+        number, epsilon = equivalent(messages, one, need.mechanism.second_moment, need.mechanism.largest_epsilon)
     # Each device once, with the ε of a message: what a channel hides is in that already.
     how: Mapping[str, Json] = {"privacy": {"epsilon_user": epsilon, "delta": need.delta}}
     if not private:

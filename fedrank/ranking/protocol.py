@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float, Float32
 from typing_extensions import override
 
-from fedrank.core.arrays import PyTree
+from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
+from fedrank.core.kernels import normals
+from fedrank.core.lazy import jax, jnp
 from fedrank.core.protocol import Party, Protocol
 from fedrank.core.registry import Registry
 from fedrank.engine.methods import PrivacyMode as PrivacyMode
@@ -25,6 +27,9 @@ from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.mechanisms import Bounds
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions.devices import PerDevice, devices
+
+#: Standard deviation of a network's weights at the start: with all of them zero its gradient is zero, for ever.
+INITIAL = 0.1
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,19 @@ class RankingProtocol(Protocol):
     def start_weights(self) -> Float32[np.ndarray, " parameters"]:
         """The weights that learning starts from."""
         return np.array(self.start, np.float32) if self.start else self.ranker.initial()
+
+    def first_weights(self, key: Any) -> Float[AnyArray, " n"]:
+        """The ranker of the start.
+
+        Args:
+            key: A typed key, or both words of one; consumed.
+        """
+        linear = bool(self.start) or (self.ranker.kernel_shape() or (0, 1))[1] == 0
+        if isinstance(key, np.ndarray):
+            weights = self.start_weights()
+            return weights if linear else weights + np.float32(INITIAL) * normals(key[None], self.ranker.size)[0]
+        weights = jnp.asarray(self.start_weights())
+        return weights if linear else weights + INITIAL * jax.random.normal(key, weights.shape, jnp.float32)
 
     @property
     def group(self) -> int:

@@ -25,9 +25,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fedrank.privacy import piecewise
-from fedrank.privacy.piecewise import AT_ENDS
-
 #: Searches without noise that messages should come to.
 ENOUGH = 1.75e6
 
@@ -81,52 +78,41 @@ def step_size(rounds: int) -> float:
     return WAY / rounds
 
 
-def second_moment(epsilon: float) -> float:
-    """m(ε): mean square of what a report stands for, in units of the largest difference that is told.
-
-    Args:
-        epsilon: ε of a message.
-    """
-    mechanism = piecewise.best(epsilon, AT_ENDS)
-    inside = mechanism.mean_variance + 1 / 6  # the mean square of a triangular number in [−1, 1]
-    return AT_ENDS * float(mechanism.second_moment(1.0)) + (1 - AT_ENDS) * inside
-
-
-def choose_schedule(messages: int, epsilon: float, most: float = math.inf) -> Schedule:
+def choose_schedule(messages: int, moment: float, most: float = math.inf) -> Schedule:
     """The schedule for a number of messages.
 
     Args:
         messages: Messages of all devices in all rounds.
-        epsilon: ε of one of them.
+        moment: m(ε) of one of them (:meth:`fedrank.ranking.mechanisms.RewardMechanism.second_moment`).
         most: Searches that a device's user makes in the time there is: days times searches a day.
 
-    >>> choose_schedule(200_000, 1.0)
+    >>> choose_schedule(200_000, 4.68)
     Schedule(rounds=50, interactions=64, clients=4000)
     """
-    wanted = _enough_searches(messages, epsilon)
+    wanted = _enough_searches(messages, moment)
     rounds = 2 * ROUNDS if wanted <= FEW_SEARCHES else ROUNDS
     while rounds > LEAST_ROUNDS and most < rounds * FEW_SEARCHES:
         rounds //= 2
     rounds = max(1, int(min(rounds, messages // LEAST_CLIENTS, most / LEAST_SEARCHES)))
-    return Schedule(rounds, choose_interactions(messages, epsilon, most / rounds), messages // rounds)
+    return Schedule(rounds, choose_interactions(messages, moment, most / rounds), messages // rounds)
 
 
-def choose_interactions(messages: int, epsilon: float, most: float = math.inf) -> int:
+def choose_interactions(messages: int, moment: float, most: float = math.inf) -> int:
     """Searches behind a message, for a number of messages.
 
     Args:
         messages: Messages of all devices in all rounds.
-        epsilon: ε of one of them.
+        moment: m(ε) of one of them (:meth:`fedrank.ranking.mechanisms.RewardMechanism.second_moment`).
         most: Searches that a device's user makes in a round.
 
-    >>> choose_interactions(20_000, 1.0)
+    >>> choose_interactions(20_000, 4.68)
     128
     """
-    return even(max(LEAST_SEARCHES, min(_enough_searches(messages, epsilon), MOST_SEARCHES, most)))
+    return even(max(LEAST_SEARCHES, min(_enough_searches(messages, moment), MOST_SEARCHES, most)))
 
 
-def _enough_searches(messages: int, epsilon: float) -> float:
-    return ENOUGH * second_moment(epsilon) * math.pi / 2 / messages
+def _enough_searches(messages: int, moment: float) -> float:
+    return ENOUGH * moment * math.pi / 2 / messages
 
 
 def even(searches: float) -> int:

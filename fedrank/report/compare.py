@@ -11,7 +11,6 @@ averaged, seed by seed.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -405,7 +404,7 @@ def _charts(runs: dict[str, Run]) -> dict[str, Chart]:
         for split in (unseen, "train"):
             shown = dict(list(having[split].items())[:MOST_CURVES])
             if len(shown) > 1:
-                name = _slug(f"{measure} {data if several else ''} {split}")
+                name = wording.slug(f"{measure} {data if several else ''} {split}")
                 chart = figures.comparison_figure(_short_labels(shown), split, measure, data if several else "")
                 charts[name] = chart
     return charts
@@ -436,10 +435,6 @@ def _curves(charts: dict[str, Chart], runs: dict[str, Run]) -> Html:
     return join(
         h("div", *drawn, class_="charts"), h("p", f"Files of the figures: folder figures.{note}", class_="note")
     )
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def comparison_opening(runs: Mapping[str, Run], charts: Sequence[str] = ()) -> Opening:

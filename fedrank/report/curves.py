@@ -104,7 +104,8 @@ class CurvesShown(Shown):
             out[OPENING] = figures.opening_figure(run, split, measure, title, self.learnt)
         out |= {f"online-{over}": figures.online_figure(run, over) for over in _online_axes(run)}
         return out | {
-            f"offline-{_slug(m)}": figures.offline_figure(run, m) for m in run.measures(*describe.OFFLINE)[:MOST_CHARTS]
+            f"offline-{wording.slug(m)}": figures.offline_figure(run, m)
+            for m in run.measures(*describe.OFFLINE)[:MOST_CHARTS]
         }
 
     @override
@@ -181,7 +182,7 @@ def _curves(run: Run, charts: Mapping[str, Chart], shown: list[str], opened: str
             h("div", *buttons, h("div", *panels, class_="panels"), class_="choice", role="group", aria_label=label)
         )
     for measure in shown:
-        name = f"offline-{_slug(measure)}"
+        name = f"offline-{wording.slug(measure)}"
         parts.append(charts[name].figure(name, _alt(run, measure, "by interactions, per split")))
     more = "Point at a curve to read its values." if parts else "There are no curves yet."
     return join(
@@ -191,7 +192,3 @@ def _curves(run: Run, charts: Mapping[str, Chart], shown: list[str], opened: str
 
 def _alt(run: Run, measure: str, how: str) -> str:
     return describe.chart_words(run, f"Learning curve of {measure} {how}")
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

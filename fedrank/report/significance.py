@@ -30,8 +30,6 @@ from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, t_quantile
 from fedrank.report.tables import Column, Table
 
-#: What :func:`adjust` knows.
-CORRECTIONS = ("holm", "benjamini-hochberg", "bonferroni")
 #: Random sign patterns of a randomisation test; at p = 0.05 its chance is then ± 0.0014.
 RESAMPLES = 100_000
 
@@ -64,7 +62,7 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Effect):
     """One ranker against the reference, by one measure on one part of the data.
 
     Attributes:
@@ -73,21 +71,8 @@ class Comparison:
         split: ``train``, ``vali`` or ``test``.
         measure: Such as ``"nDCG(dcg='exp-log2')@10"``.
         queries: How many.
-        mean_a: The ranker's mean.
-        mean_b: The reference's mean.
-        difference: These seven are those of :class:`Effect`; the interval is not corrected.
-        low: See there.
-        high: See there.
-        dz: See there.
-        wins: See there.
-        ties: See there.
-        losses: See there.
         p_t: Of the paired t test; None for one query.
         p_randomisation: Of the paired randomisation test; None for one query.
-        p_t_adjusted: ``p_t`` corrected for all ``comparisons``.
-        p_randomisation_adjusted: ``p_randomisation`` corrected for all ``comparisons``.
-        comparisons: Tests of one kind that were made together and corrected for.
-        correction: Which of :data:`CORRECTIONS`.
     """
 
     name: str
@@ -95,21 +80,8 @@ class Comparison:
     split: str
     measure: str
     queries: int
-    mean_a: float
-    mean_b: float
-    difference: float
-    low: float | None
-    high: float | None
-    dz: float | None
-    wins: int
-    ties: int
-    losses: int
     p_t: float | None
     p_randomisation: float | None
-    p_t_adjusted: float | None
-    p_randomisation_adjusted: float | None
-    comparisons: int
-    correction: str
 
 
 def paired_t(a: np.ndarray, b: np.ndarray) -> float | None:
@@ -186,36 +158,24 @@ def effect(a: np.ndarray, b: np.ndarray) -> Effect:
     return Effect(mean, mean - half, mean + half, dz, *counts)
 
 
-def adjust(p_values: Sequence[float] | np.ndarray, method: str = "holm") -> np.ndarray:
-    """p-values corrected for their number.
+def adjust(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
+    """p-values corrected for their number, so that the chance of any false discovery is bounded (Holm 1979).
 
     Args:
         p_values: float64 [n], each in [0, 1].
-        method: ``holm`` (Holm 1979) and ``bonferroni`` bound the chance of any false discovery, Holm's never with
-            larger p; ``benjamini-hochberg`` (1995) bounds the expected share of false ones among the discoveries,
-            if the tests are independent or positively dependent.
 
     Returns:
         float64 [n], in the order given; compare with the level as it is.
 
     Raises:
-        UnknownNameError: There is no such method.
         ConfigError: A value is no probability.
 
     >>> adjust([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.06, 0.06]
     """
-    if method not in CORRECTIONS:
-        raise UnknownNameError("correction", method, CORRECTIONS)
     p = np.asarray(p_values, np.float64)
     if p.ndim != 1 or not np.all((p >= 0) & (p <= 1)):
         raise ConfigError(f"p-values must be a list of numbers in [0, 1], got {p_values!r}.")
-    if method == "bonferroni" or p.size == 0:
-        return np.minimum(p * p.size, 1.0)
-    if method == "benjamini-hochberg":
-        from scipy.stats import false_discovery_control
-
-        return np.asarray(false_discovery_control(p, method="bh"), np.float64)
     order = np.argsort(p)
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(p.size, 0, -1)), 1.0)
@@ -225,25 +185,20 @@ def adjust(p_values: Sequence[float] | np.ndarray, method: str = "holm") -> np.n
 def compare_per_query(
     per_query: Mapping[str, Mapping[tuple[str, str], np.ndarray]],
     reference: str,
-    correction: str = "holm",
     resamples: int = RESAMPLES,
-    seed: int = 0,
 ) -> list[Comparison]:
-    """Every ranker against the reference, by every measure on every part that both have, corrected for all of these.
+    """Every ranker against the reference, by every measure on every part that both have; p are not corrected.
 
     Args:
         per_query: By name of the ranker, by (split, measure): float64 [queries].
         reference: A name in ``per_query``.
-        correction: Which of :data:`CORRECTIONS`, over all comparisons of this call; comparisons of one query make no
-            test and do not count.
         resamples: See :func:`paired_randomisation`.
-        seed: See :func:`paired_randomisation`.
 
     Returns:
         Ranker by ranker, in the order given.
 
     Raises:
-        UnknownNameError: The reference is not there, or no such correction.
+        UnknownNameError: The reference is not there.
         ConfigError: Nothing to compare: no other ranker, or none with a measure of the reference.
         DataError: Two rankers do not have numbers of the same queries; says which.
     """
@@ -261,24 +216,15 @@ def compare_per_query(
     for name, split, measure in pairs:
         a, b = per_query[name][split, measure], per_query[reference][split, measure]
         try:
-            found.append((effect(a, b), paired_t(a, b), paired_randomisation(a, b, resamples, seed)))
+            found.append(
+                Comparison(
+                    **vars(effect(a, b)), name=name, reference=reference, split=split, measure=measure, queries=len(a),
+                    p_t=paired_t(a, b), p_randomisation=paired_randomisation(a, b, resamples),
+                )
+            )  # fmt: skip
         except DataError as cause:
             raise DataError(f"{measure} of {name!r} and {reference!r} on {split}: {cause}") from cause
-    tested = [i for i, (_, p, _) in enumerate(found) if p is not None]
-    by_t, by_randomisation = (
-        dict(zip(tested, adjust([found[i][which] for i in tested], correction).tolist(), strict=True))
-        for which in (1, 2)
-    )
-    return [
-        Comparison(
-            name, reference, split, measure, len(per_query[name][split, measure]),
-            float(np.mean(per_query[name][split, measure])), float(np.mean(per_query[reference][split, measure])),
-            **vars(how_far), p_t=p_t, p_randomisation=p_randomisation,
-            p_t_adjusted=by_t.get(i), p_randomisation_adjusted=by_randomisation.get(i),
-            comparisons=len(tested), correction=correction,
-        )
-        for i, ((name, split, measure), (how_far, p_t, p_randomisation)) in enumerate(zip(pairs, found, strict=True))
-    ]  # fmt: skip
+    return found
 
 
 def _differences(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float]:

@@ -116,7 +116,7 @@ def charts(shown: StudyRuns) -> dict[str, Chart]:
             if final_values(run.metrics, split, measure):
                 panels.setdefault((*panel, measure), {})[label] = run
         for (*panel, measure), runs in panels.items():
-            name = _slug(" ".join([study.name, split, measure, *panel]))
+            name = wording.slug(" ".join([study.name, split, measure, *panel]))
             about = ", ".join(_said(k, v) for k, v in zip(split_by, panel, strict=False))
             out[name] = figures.comparison_figure(runs, split, measure, about)
     return out
@@ -386,12 +386,6 @@ def _machine(shown: StudyRuns) -> str:
 
 def _said(key: str, value: Any) -> str:
     return str(value) if key in ("case", "clicks", "ranker", "data") else f"{key} {wording.number(value)}"
-
-
-def _slug(text: str) -> str:
-    import re
-
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def budget_table(runs: Mapping[str, Run], measures: Sequence[str]) -> Table | None:

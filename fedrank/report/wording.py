@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -129,3 +130,12 @@ def epsilon_text(value: float | None) -> str:
     if value is None:
         return "not stated"
     return "∞" if math.isinf(value) else f"{value:.2f}" if value < 100 else f"{value:,.0f}"
+
+
+def slug(text: str) -> str:
+    """A text in lower-case letters, digits and hyphens, such as for the name of a figure's file.
+
+    >>> slug("nDCG@10, test")
+    'ndcg-10-test'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

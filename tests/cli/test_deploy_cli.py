@@ -21,6 +21,7 @@ from fedrank.core.errors import RunError
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.service import why_reset, why_void
 from fedrank.deploy.hub.settings import HubSettings, expect_messages, fit_private
+from fedrank.privacy.piecewise import clipped_second_moment
 from fedrank.ranking.schedule import Schedule, choose_schedule
 
 
@@ -164,7 +165,8 @@ def test_a_new_hub_is_private_and_what_is_not_said_fits_the_number_of_devices(tm
         learning = one.rounds - 1  # in the first round tokens are sold
         sending = one.due * binom.cdf(life - 1, np.arange(learning), one.due)  # part of the devices, in each round
         assert one.cohort == int(0.9 * devices * sending[0]) and sending[0] == sending.max()
-        made = choose_schedule(int(0.9 * devices * sending.sum()), terms.epsilon_message, 365 * searches / 1.5)
+        moment = clipped_second_moment(terms.epsilon_message)
+        made = choose_schedule(int(0.9 * devices * sending.sum()), moment, 365 * searches / 1.5)
         assert (one.interactions, learning, one.learning_rate) == (made.interactions, made.rounds, made.learning_rate)
         assert one.learning_rate == pytest.approx(0.4 / learning)
         assert one.round_seconds == one.deadline == pytest.approx(1.5 * 86_400 * one.interactions / searches)

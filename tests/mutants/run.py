@@ -97,7 +97,7 @@ class Copy:
         shutil.copytree(ROOT, folder, ignore=_NOT_COPIED, symlinks=True)
         self._environment = {
             **os.environ,
-            "PYTHONPATH": str(folder),
+            "PYTHONPATH": os.pathsep.join(map(str, (folder, folder / "zoo", folder / "flower"))),
             "PYTHONDONTWRITEBYTECODE": "",  # importing takes longer than most of these tests
             "JAX_PLATFORMS": "cpu",
             "JAX_COMPILATION_CACHE_DIR": str(cache),

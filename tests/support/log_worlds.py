@@ -18,7 +18,7 @@ from fedrank.deploy.log.note import LOG, Checkpoint, Signer, origin_of
 from fedrank.deploy.log.proof import Answer
 from fedrank.deploy.log.submission import body_of
 from fedrank.deploy.log.tree import Grown, grown, inclusion_proof, leaf_hash
-from fedrank.deploy.log.witness import Witness, WitnessFolder
+from fedrank_zoo.witness.witness import Witness, WitnessFolder
 
 SETTINGS = dict(
     n_features=3,

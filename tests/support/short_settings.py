@@ -12,7 +12,8 @@ from fedrank.ranking.mechanisms.noisy_sums import GaussianSums, LaplaceSums
 from fedrank.ranking.mechanisms.piecewise import PiecewiseNumber
 from fedrank.ranking.mechanisms.randomised_response import RandomisedResponse
 from fedrank.ranking.mechanisms.secure_sum import GaussianShares, LaplaceShares, SecureSum
-from fedrank.ranking.mechanisms.weights import ClearWeights, ServerNoised
+from fedrank.ranking.mechanisms.weights import ClearWeights
+from fedrank_zoo.server_noise import ServerNoised
 
 
 def es_settings(

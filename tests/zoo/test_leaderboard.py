@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from fedrank.core.errors import ConfigError, DataError, FedrankError, UnknownNameError
-from fedrank.engine.executors import Cell, Here
+from fedrank.engine.executors import Here
 from fedrank.engine.methods import method, method_names
 from fedrank.engine.run import run_experiment
 from fedrank.engine.run_folder import RunFolder
@@ -23,6 +23,7 @@ from fedrank.engine.settings import as_dict, from_dict, with_setting
 from fedrank_zoo.leaderboard import grid as grids
 from fedrank_zoo.leaderboard.board import read_grid, run_board, standings_of
 from fedrank_zoo.leaderboard.cell import compute
+from fedrank_zoo.leaderboard.cells import Cell
 from fedrank_zoo.leaderboard.grid import (
     ATTACKS,
     EPSILONS,

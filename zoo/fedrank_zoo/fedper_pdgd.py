@@ -32,9 +32,10 @@ from fedrank.core.native import NotNativeError
 from fedrank.core.protocol import Exchange, Party
 from fedrank.ranking.data.partition import Shares
 from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
-from fedrank.ranking.foltr_pdgd import INITIAL, Draws, FoltrPDGD, LearnLocally, ServerState
+from fedrank.ranking.foltr_pdgd import Draws, FoltrPDGD, LearnLocally, ServerState
 from fedrank.ranking.mechanisms.weights import WeightsReply
 from fedrank.ranking.on_device import Request
+from fedrank.ranking.protocol import INITIAL
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
 from fedrank.ranking.sessions.devices import Device, PerDevice

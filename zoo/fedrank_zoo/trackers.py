@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from typing_extensions import override
 
 from fedrank.core.frame import Frame
@@ -17,7 +18,7 @@ from fedrank.core.trees import flat
 from fedrank.engine.config import RunConfig
 from fedrank.engine.progress import Listener, Progress
 from fedrank.engine.settings import as_dict
-from fedrank.engine.tracking import load_remembered, mean_values, remember
+from fedrank.engine.tracking import load_remembered, remember
 
 #: The folder in a run's folder with what TensorBoard and MLflow read.
 FOLDER = "tracking"
@@ -49,7 +50,7 @@ class TensorBoard(Listener):
         rows = rows[rows["round"] > self._written]
         for (seed,), mine in rows.groups("seed"):
             self._write(f"seed{seed}", mine.select(("split", "measure", "round", "value")).tuples())
-        self._write("mean", [(*key, value) for key, value in mean_values(rows).items()])
+        self._write("mean", [(*key, value) for key, value in _mean_values(rows).items()])
         for writer in self._writers.values():
             writer.flush()
 
@@ -122,7 +123,7 @@ class MlFlow(Listener):
     def report_values(self, rows: Frame) -> None:
         now = int(time.time() * 1000)
         metrics = []
-        for (split, measure, round_), value in mean_values(rows).items():
+        for (split, measure, round_), value in _mean_values(rows).items():
             key = metric_name(f"{split}/{measure}")
             if round_ > self._last.get(key, -1):
                 metrics.append(self._mlflow.entities.Metric(key, value, now, round_))
@@ -142,3 +143,9 @@ class MlFlow(Listener):
 def metric_name(name: str) -> str:
     """A name that MLflow takes: letters, digits, and some punctuation."""
     return re.sub(r"[^\w\-. :/]+", "", name.replace("@", " at "), flags=re.ASCII)
+
+
+def _mean_values(rows: Frame) -> dict[tuple[str, str, int], float]:
+    """The mean over seeds by (split, measure, round)."""
+    groups = rows[np.isfinite(rows["value"])].groups("split", "measure", "round")
+    return {key: float(part["value"].mean()) for key, part in groups}

@@ -94,6 +94,9 @@ class HttpApp:
             else:
                 self._exact[path] = route
 
+    async def _healthz(self, request: HttpRequest) -> HttpResponse:
+        return json_response(200, {"status": "ok"})
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or the server's start and stop."""
         if scope["type"] != "http":

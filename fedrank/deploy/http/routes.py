@@ -11,7 +11,7 @@ from typing import Any
 #: Headers of what must not be cached, and of what a browser must not take for another content type.
 NO_STORE, NO_SNIFF = (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")
 #: Reason → status code, one sentence, more headers.
-_REASONS: dict[str, tuple[int, str, tuple[tuple[bytes, bytes], ...]]] = {
+REASONS: dict[str, tuple[int, str, tuple[tuple[bytes, bytes], ...]]] = {
     "malformed": (400, "This is not a message of this protocol.", ()),
     "unauthorised": (
         401,
@@ -94,7 +94,7 @@ def json_response(code: int, value: dict[str, Any], *headers: tuple[bytes, bytes
 
 def refusal(reason: str, *headers: tuple[bytes, bytes], close: bool = False, **more: Any) -> HttpResponse:
     """The response to a refused request; ``more`` is added to its JSON."""
-    code, detail, fixed = _REASONS[reason]
+    code, detail, fixed = REASONS[reason]
     return json_response(
         code, {"error": reason, "detail": detail, **more}, *fixed, *headers, reason=reason, close=close
     )
@@ -114,7 +114,7 @@ def closing(response: HttpResponse) -> HttpResponse:
 #: Reasons for which the rest of a request is not read.
 _UNREAD = ("too-slow", "too-large", "wrong-host", "wrong-origin")
 #: The responses to refusals that are always the same, by reason.
-REFUSALS = {reason: refusal(reason, close=reason in _UNREAD) for reason in _REASONS}
+REFUSALS = {reason: refusal(reason, close=reason in _UNREAD) for reason in REASONS}
 
 
 @dataclass(slots=True)

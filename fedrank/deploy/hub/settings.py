@@ -27,7 +27,7 @@ from fedrank.deploy.log.submission import Witness
 from fedrank.deploy.terms import AGREED, Agreement, Terms, refuse_excluded
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.settings import from_table, read_toml
-from fedrank.privacy.piecewise import best_clipped
+from fedrank.privacy.piecewise import best_clipped, clipped_second_moment
 from fedrank.ranking.on_device import clip_of
 from fedrank.ranking.schedule import choose_schedule
 
@@ -97,11 +97,12 @@ def fit_private(
             f"{participations}, {searches:g}, {days:g} and {checks:g}."
         )
     most, messages = days * searches / _SLACK, devices * participations
-    due, one = 1.0, choose_schedule(messages, epsilon, most)
+    moment = clipped_second_moment(epsilon)
+    due, one = 1.0, choose_schedule(messages, moment, most)
     for _ in range(2):  # the messages follow from the rounds, and these from the messages only in steps
         due = min(1.0, (participations + 0.56) / one.rounds)
         messages = max(1, int(devices * (1 - checks) * expect_messages(due, one.rounds, participations)))
-        one = choose_schedule(messages, epsilon, most)
+        one = choose_schedule(messages, moment, most)
     due = min(1.0, (participations + 0.56) / one.rounds)
     seconds = float(round(_SLACK * one.interactions / searches * 86_400))
     return {
@@ -255,7 +256,7 @@ class HubSettings(Agreement):
     witnesses: tuple[str, ...] = setting(
         (),
         "Witnesses that every head of the log is shown to, each an address and the witness's public key with a space "
-        "in between; see fedrank hub witness.",
+        "in between; see fedrank hub witness of fedrank-zoo.",
     )
     delta: float = setting(DELTA, "δ of the tighter bound for a user over all rounds, as shown on the status page.")
     check_margin: float = setting(
@@ -288,8 +289,9 @@ class HubSettings(Agreement):
     )
     attestation: tuple[str, ...] = setting(
         (),
-        "Kinds of statements of which a device needs one to enrol: app-attest, play-integrity, webauthn, or one that "
-        "a package adds; their settings are in attestation.toml. None by default: no device needs any.",
+        "Kinds of statements of which a device needs one to enrol: app-attest, play-integrity or webauthn of "
+        "fedrank-zoo, or one that another package adds; their settings are in attestation.toml. None by default: no "
+        "device needs any.",
     )
     attested_devices: int = setting(
         1, "Devices that may enrol with statements of one key or device, where they say it."

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
 
+from fedrank.deploy.http.routes import REASONS
 from fedrank.deploy.terms import ONE_NUMBER
 from fedrank.metrics.online import REWARDS
 from fedrank.report.claims import Comparison, Ends, Measured, Named, Number, Opening, Sentence, Verdict, head, say
@@ -363,40 +364,12 @@ _COMPARED = 10
 #: ε beyond which e^ε is no promise: a factor of 22,026 on the odds.
 _VOID = 10.0
 
-#: Reasons of refused requests, and what they mean.
+#: Reasons of refused requests, and what they mean: what refusals say, and of requests that got none what happened.
 _REASONS = {
-    "malformed": "not a message of this protocol",
-    "unauthorised": "no token, or an unknown one",
-    "not-found": "no such address or device",
-    "method": "an address asked in the wrong way",
-    "too-slow": "did not finish sending in time",
-    "stale-round": "a report about a round that is over",
-    "early-round": "a report about a round that has not begun",
-    "conflict": "a second, different report for a round",
-    "no-reports": "asked to close a round without reports",
-    "replayed": "an encapsulated request that was opened before",
-    "wrong-epoch": "a token of another epoch",
-    "other-purchase": "a second, different purchase in an epoch",
-    "too-few": "waited for others at a relay, in vain",
-    "done": "a report after training was over",
-    "too-large": "more bytes than any message has",
-    "out-of-range": "numbers that no honest device sends",
-    "too-many": "too many requests in a minute",
-    "between-rounds": "came while a round was being applied",
-    "unavailable": "could not be written down",
-    "wrong-host": "came under a name that the hub does not go by",
-    "wrong-origin": "came from a page of another site",
-    "websocket": "asked for a WebSocket",
-    "disconnected": "went away before the end",
-    "internal": "an error of the hub; its log says where",
-    "not-due": "a report of a device that was not drawn for it",
-    "not-halted": "asked to resume a hub that was not halted",
-    "hub-full": "wanted to enrol when the hub had as many devices as it takes",
-    "enrolment-full": "as many devices had enrolled as may",
-    "attestation-needed": "wanted to enrol without a statement of its platform",
-    "not-attested": "its platform’s statement was not accepted",
-    "not-closed": "asked for a round’s messages before it had closed",
-    "round-open": "asked a new question while a round was open",
+    **{reason: detail for reason, (_, detail, _) in REASONS.items()},
+    "websocket": "It asked for a WebSocket.",
+    "disconnected": "It went away before the end.",
+    "internal": "An error of the hub; its log says where.",
 }
 
 

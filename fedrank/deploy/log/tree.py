@@ -392,11 +392,3 @@ def wrong_models(entries: Iterable[bytes], last: int | None = None) -> str:
             return f"the log has {what}: devices may have got different models"
         last = round_
     return ""
-
-
-def newest_round(entries: Iterable[bytes], last: int | None) -> int | None:
-    """Round of the newest model among entries that says one; ``last`` where none does."""
-    for entry in entries:
-        if entry[0] == MODEL and (round_ := round_of(entry[1:])) is not None:
-            last = round_
-    return last

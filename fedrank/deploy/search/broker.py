@@ -306,6 +306,3 @@ class BrokerApp(HttpApp):
     async def _carry(self, name: str, sealed: bytes) -> dict[str, Json]:
         carrier = self._carriers.get(name)
         return _missing("there is no such owner in this federation") if carrier is None else await carrier.carry(sealed)
-
-    async def _healthz(self, request: HttpRequest) -> HttpResponse:
-        return json_response(200, {"status": "ok"})

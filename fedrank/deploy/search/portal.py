@@ -194,9 +194,6 @@ class PortalApp(HttpApp):
         owners: list[Json] = [owner.name for owner in file.owners]
         return json_response(200, {"name": file.name, "owners": owners})
 
-    async def _healthz(self, request: HttpRequest) -> HttpResponse:
-        return json_response(200, {"status": "ok"})
-
 
 def _object(body: bytes) -> dict[str, Any]:
     try:

@@ -199,9 +199,6 @@ class OwnerApp(HttpApp):
     def _remove(self, body: bytes) -> int:
         return self._owner.engine.remove(body.decode("utf-8", "replace").split("\n"))
 
-    async def _healthz(self, request: HttpRequest) -> HttpResponse:
-        return json_response(200, {"status": "ok"})
-
     def _note(self) -> str:
         if self._owner.table is not None:
             return self._owner.table.note(self._owner.analyser.fingerprint)

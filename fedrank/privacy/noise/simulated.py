@@ -153,31 +153,6 @@ def polya_jumps(
     return xp.where(xp.arange(tails.size) < count[..., None], jumps, 0)
 
 
-def gamma_shares(key: Key[Array, ""], shape: tuple[int, ...], scale: float, parties: int) -> Float32[Array, "*shape"]:
-    """One party's shares of continuous Laplace noise as published with FPDGD: differences of two Gamma variables.
-
-    Gamma variables of shape 1/n are made from their logarithms: nearly all of them are far below what single precision
-    holds (for n = 1,000 nine in ten are below 10⁻³⁸), and become zero because they are that small, not on the way.
-
-    Args:
-        key: Typed key, consumed.
-        shape: Shape wanted.
-        scale: Scale of the noise in the sum over all parties, in the unit of what it is added to.
-        parties: Parties n; all of them must add their shares.
-
-    Returns:
-        float32 ``shape``.
-
-    Source:
-        Wang, Liu, Zhuang, Zuccon: *Effective and privacy-preserving federated online learning to rank*, ICTIR 2021.
-    """
-    if not 0.0 < scale < math.inf or parties < 1:
-        raise ConfigError(f"scale must be positive and finite and parties at least 1, got {scale} and {parties}.")
-    logs = jax.random.loggamma(key, jnp.float32(1.0 / parties), (2, *shape), jnp.float32)
-    plus, minus = jnp.exp(logs + jnp.float32(math.log(scale)))
-    return plus - minus
-
-
 def _positive(words: UInt32[ArrayT, "*shape"], xp: ModuleType) -> Float32[ArrayT, "*shape"]:
     """Uniform in (0, 1], fine near 0: of 32 bits, as many as single precision holds."""
     return (words.astype(xp.float32) + xp.float32(1)) * xp.float32(2.0**-32)  # type: ignore[return-value] - its kind

@@ -19,8 +19,11 @@ Zhang, Grinspan, CIKM 2009).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
+from fedrank.core.errors import FormatError, MissingDataError
 from fedrank.core.registry import Entry
 from fedrank.ranking.clicks.cascade import CascadeUser, check_grades
 
@@ -28,6 +31,9 @@ from fedrank.ranking.clicks.cascade import CascadeUser, check_grades
 NOISE = 0.1
 #: γ of the dynamic Bayesian user.
 PERSEVERANCE = 0.9
+
+#: First line of a file that holds a fitted user.
+FORMAT = "fedrank click model 1"
 
 #: Row k: P(examined at rank k), where the last click was 1, 2, … ranks above; the last entry without a click.
 _EXAMINE: tuple[tuple[float, ...], ...] = (
@@ -101,6 +107,34 @@ def simplified_dynamic_bayesian(grades: int, depth: int = 10) -> CascadeUser:
 
 def _entry(make: Callable[[int, int], CascadeUser], summary: str, citation: str) -> Entry[Callable]:
     return Entry(make(2, 1).name, make, summary, citation)
+
+
+def is_file(name: str) -> bool:
+    """True if ``name`` is a file with a fitted user, not the name of a click model."""
+    return name.endswith(".json")
+
+
+def user_of_file(path: str | Path, grades: int, depth: int) -> CascadeUser:
+    """A user that was fitted to a log (``fedrank data clicks fit`` of ``fedrank-zoo``), for a number of grades.
+
+    Raises:
+        MissingDataError: There is no such file.
+        FormatError: It is no fitted click model, or one of shorter lists.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise MissingDataError("there is no such file; fedrank data clicks fit --out writes one.", path)
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept["format"] != FORMAT:
+            raise KeyError("format")
+        examine = tuple(tuple(map(float, row)) for row in kept["examine"][:depth])
+        stop, abandon = float(kept["stop"]), float(kept["abandon"])
+    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+        raise FormatError(f"this is no click model of fedrank data clicks fit: {cause}.", path) from cause
+    if examine and len(examine) < depth:
+        raise FormatError(f"it was fitted to lists of {len(examine)} results, {depth} are shown.", path)
+    return CascadeUser(path.stem, attraction(grades), (stop,) * grades, depth, examine, abandon)
 
 
 POSITION_BASED = _entry(position_based, "Looks at rank k with probability 1/k, come what may.", "joachims2017ips")

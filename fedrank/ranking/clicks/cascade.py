@@ -11,7 +11,7 @@ rank is looked at, given how far above it the last click was. ``abandon`` is the
 click leaves.
 
 A session's clicks are a *pattern*: an integer whose bit i is set when the document at rank i + 1 was clicked. With ten
-ranks there are 1,024 of them. :func:`sample_pattern` draws one; :func:`pattern_probabilities` gives the probability of
+ranks there are 1,024 of them. :func:`pattern_from` draws one; :func:`pattern_probabilities` gives the probability of
 each, so that a ranking can be judged without sampling noise.
 """
 
@@ -201,8 +201,9 @@ def decision_tables(
     return np.asarray(click, np.float32), np.asarray(leave, np.float32)
 
 
-def sample_pattern(
-    user: CascadeUser,
+def pattern_from(
+    click: Float[AnyArray, "depth depth grades"],
+    leave: Float[AnyArray, "depth depth grades 2"],
     labels: Int[AnyArray, "*lists ranks"],
     where: Bool[AnyArray, "*lists ranks"],
     rng_bits: UInt32[AnyArray, "*lists ranks"],
@@ -214,26 +215,15 @@ def sample_pattern(
     decides all exactly.
 
     Args:
-        user: The user.
-        labels: int32 [..., k], labels of the shown documents, best rank first; k ≤ ``user.depth``.
+        click: float32 [depth, depth, grades], of a user's :func:`decision_tables`.
+        leave: float32 [depth, depth, grades, 2], likewise.
+        labels: int32 [..., k], labels of the shown documents, best rank first; k ≤ ``depth``.
         where: bool [..., k].
         rng_bits: uint32 [..., k]: random bits for each rank.
 
     Returns:
         int32 [...]: bit i is set when the document at rank i + 1 was clicked.
     """
-    click, leave = (jnp.asarray(table[0]) for table in decision_tables((user,)))
-    return pattern_from(click, leave, labels, where, rng_bits)
-
-
-def pattern_from(
-    click: Float[AnyArray, "depth depth grades"],
-    leave: Float[AnyArray, "depth depth grades 2"],
-    labels: Int[AnyArray, "*lists ranks"],
-    where: Bool[AnyArray, "*lists ranks"],
-    rng_bits: UInt32[AnyArray, "*lists ranks"],
-) -> Int[Array, "*lists"]:
-    """:func:`sample_pattern` with a user's :func:`decision_tables`."""
     u = uniform(rng_bits, jnp)
     pattern = jnp.zeros(u.shape[:-1], jnp.int32)
     since, reading = pattern, jnp.ones(u.shape[:-1], bool)

@@ -73,11 +73,11 @@ from fedrank.ranking.sessions.devices import (
     Device,
     PerDevice,
     check_ties,
+    draw_cohort_queries,
     private_sums,
     record_cohort_experience,
     record_experience,
 )
-from fedrank.ranking.sessions.devices import drawn_queries as queries_of_cohort
 from fedrank.ranking.sessions.kernel import HostSessions, perturbations_at_hand
 
 
@@ -237,23 +237,23 @@ class FoltrES(RankingProtocol):
 
     @override
     def choose_schedule(self, bounds, said):
-        if not isinstance(self.privacy, PiecewiseNumber) or bounds.population is None:
+        if self.privacy.second_moment(1.0) is None or bounds.population is None:
             return None
         rounds, clients, interactions = bounds.rounds, bounds.clients or 1, self.interactions
 
-        def epsilon(clients: int) -> float:
+        def moment(clients: int) -> float:
             private: Any = dataclasses.replace(self.privacy, bounds=dataclasses.replace(bounds, clients=clients))
-            return private.epsilon_message
+            return private.second_moment(private.epsilon_message)
 
         if not {"rounds", "clients", "budget"} & {*said}:
             messages = bounds.population * bounds.times
             clients = messages // ROUNDS
             for _ in range(2):  # among how many a message hides depends on the rounds
-                chosen = choose_schedule(messages, epsilon(clients))
+                chosen = choose_schedule(messages, moment(clients))
                 rounds, clients = chosen.rounds, chosen.clients
             interactions = interactions or chosen.interactions
         elif not interactions and "budget" not in said:
-            interactions = choose_interactions(rounds * clients, epsilon(clients))
+            interactions = choose_interactions(rounds * clients, moment(clients))
         server = self.server
         if server == Adam() and "server.learning_rate" not in said:
             server = Adam(step_size(rounds))
@@ -467,7 +467,7 @@ class PerturbationCohort(Cohort):
         s, parties, shown = self.settings, own.first.shape[1], self.settings.shown
         words = party_words(keys, number, first, parties, self.exchange.n_bits)
         draws = self.exchange.cut(words, np.zeros(shown.halves, np.int32))
-        about = queries_of_cohort(self.held, own, draws.queries)
+        about = draw_cohort_queries(self.held, own, draws.queries)
         active = np.arange(s.per_half) < -(-np.asarray(own.amount) // shown.lists)[..., None, None]
         active = np.broadcast_to(active, about.shape)
         weights, places = np.asarray(request.weights)[:, None], self.exchange.places

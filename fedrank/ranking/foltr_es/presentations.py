@@ -55,19 +55,9 @@ class Presentation(abc.ABC):
             Results of shape [lists, interactions of a list], and int32 [halves, interactions of a half].
         """
         (data, queries), own = party.shared, party.own
-        sessions = run_sessions(
-            s.ranker,
-            s.users,
-            own.user,
-            data,
-            request.weights,
-            draws.seed,
-            self.steps(s.sigma),
-            draw_queries(queries, own, draws.queries),
-            draws.clicks,
-            draws.ties,
-            s.ties,
-        )
+        device = (s.ranker, s.users, own.user, data, request.weights, draws.seed)
+        lists = (draw_queries(queries, own, draws.queries), draws.clicks, draws.ties)
+        sessions = run_sessions(*device, self.steps(s.sigma), *lists, s.ties)
         return sessions, sessions.patterns
 
     def show_cohort(
@@ -127,20 +117,9 @@ class Interleaved(Presentation):
     @override
     def show(self, s, request, party, draws):
         (data, queries), own = party.shared, party.own
-        found = run_interleaved(
-            s.ranker,
-            s.users,
-            own.user,
-            data,
-            request.weights,
-            draws.seed,
-            s.sigma,
-            draw_queries(queries, own, draws.queries)[0],
-            draws.clicks[0],
-            draws.ties[0],
-            draws.toss[0],
-            s.ties,
-        )
+        device = (s.ranker, s.users, own.user, data, request.weights, draws.seed)
+        lists = (draw_queries(queries, own, draws.queries)[0], draws.clicks[0], draws.ties[0], draws.toss[0])
+        found = run_interleaved(*device, s.sigma, *lists, s.ties)
         return SessionResults(found.shown.patterns[None], found.shown.ndcg[None]), jnp.asarray(found.credited)
 
     @override

@@ -13,15 +13,14 @@ One round::
     server   θ ← Σ aᵢ θᵢ / Σ aᵢ over the devices that were heard; if none was, θ stays
 
 What varies is a value: the *mechanism*, what is done to the weights that are sent (:mod:`fedrank.ranking.mechanisms`):
-nothing, a clip, a secure sum, shares of noise in a secure sum, noise of a trusted server; the *objective* of a local
-step; the *server step* (:mod:`fedrank.aggregation.server_steps`), which FedOpt changes; and the rule that combines
-replies (:mod:`fedrank.aggregation.robust`).
+nothing, a clip, a secure sum, shares of noise in a secure sum; the *objective* of a local step; the *server step*
+(:mod:`fedrank.aggregation.server_steps`), which FedOpt changes; and the rule that combines replies
+(:mod:`fedrank.aggregation.robust`).
 
 **ε of a round** (:class:`~fedrank.ranking.mechanisms.secure_sum.LaplaceShares`) is that of one round for one device:
 whatever else the device had learned, what the server sees would be at most e^ε times as likely. **ε of a user**
 (:class:`~fedrank.ranking.mechanisms.secure_sum.GaussianShares`) takes Gaussian noise, and a clip of how a device
-*changes* the weights, which is much shorter than the weights: then θ ← θ + Σ aᵢ Δᵢ / Σ aᵢ. A trusted server that adds
-the noise itself (:class:`~fedrank.ranking.mechanisms.weights.ServerNoised`) divides by a fixed number of devices.
+*changes* the weights, which is much shorter than the weights: then θ ← θ + Σ aᵢ Δᵢ / Σ aᵢ.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from fedrank.core.arrays import AnyArray, PyTree
 from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, part, setting
-from fedrank.core.kernels import normals, party_words
+from fedrank.core.kernels import party_words
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Layout
 from fedrank.core.native import Cohort, NotNativeError
@@ -52,21 +51,18 @@ from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.learners import Learned, PdgdDraws, host_steps, pdgd_steps
 from fedrank.ranking.mechanisms import VectorMechanism
-from fedrank.ranking.mechanisms.weights import ClearWeights, ServerNoise, SumReply, WeightsReply
+from fedrank.ranking.mechanisms.weights import ClearWeights, SumReply, WeightsReply
 from fedrank.ranking.on_device import Request
 from fedrank.ranking.protocol import Parts, PrivacyMode, RankingProtocol
 from fedrank.ranking.sessions.devices import (
     Device,
     PerDevice,
+    draw_cohort_queries,
     draw_queries,
     record_cohort_experience,
     record_experience,
 )
-from fedrank.ranking.sessions.devices import drawn_queries as queries_of_cohort
 from fedrank.ranking.sessions.reference import SessionResults
-
-#: Standard deviation of a network's weights at the start: with all of them zero its gradient is zero, for ever.
-INITIAL = 0.1
 
 #: 20,000 devices, which are enough in a secure sum.
 _FEWER = {"population": 20_000, "rounds": 50, "clients": 400, "interactions": 16, "learning_rate": 0.3}
@@ -94,13 +90,13 @@ class ServerState(NamedTuple):
     Attributes:
         round: uint32.
         weights: float32 [parameters].
-        noise: State of the noise that the server adds; None with other mechanisms.
+        noise: State of a mechanism whose server adds noise; None with others.
         optimiser: State of the server step.
     """
 
     round: UInt32[AnyArray, ""]
     weights: Float[AnyArray, "parameters"]
-    noise: ServerNoise | None = None
+    noise: Any = None
     optimiser: Any = ()
 
 
@@ -194,11 +190,6 @@ class FoltrPDGD(RankingProtocol):
             {**_FEWER, "privacy": {"epsilon_user": 1.0}},
             "expected MaxRR at most 0.4 % below the same without privacy (MQ2008)",
         ),
-        PrivacyMode(
-            "a user's life, trusted server",
-            {**_FEWER, "privacy": {"name": "server-noise", "epsilon_user": 1.0}},
-            "as good as with a secure sum (MQ2008)",
-        ),
         PrivacyMode("noise in a secure sum", {"privacy": {"epsilon": 1.0}}),
     )
 
@@ -255,19 +246,6 @@ class FoltrPDGD(RankingProtocol):
         weights = self.first_weights(key)
         xp = np if isinstance(weights, np.ndarray) else jnp
         return ServerState(xp.asarray(0, xp.uint32), weights, noise, self.server.init(weights))
-
-    def first_weights(self, key: Any) -> Float[AnyArray, " n"]:
-        """The ranker of the start.
-
-        Args:
-            key: A typed key, or both words of one; consumed.
-        """
-        linear = bool(self.start) or (self.ranker.kernel_shape() or (0, 1))[1] == 0
-        if isinstance(key, np.ndarray):
-            weights = self.start_weights()
-            return weights if linear else weights + np.float32(INITIAL) * normals(key[None], self.ranker.size)[0]
-        weights = jnp.asarray(self.start_weights())
-        return weights if linear else weights + INITIAL * jax.random.normal(key, weights.shape, jnp.float32)
 
     @override
     def devices(self, data, shares, user_index: PerDevice = None, amounts: PerDevice = None) -> Party:
@@ -424,23 +402,13 @@ class LearningCohort(Cohort):
         s, parties = self.settings, own.first.shape[1]
         # The first of the two keys that a party's key is split into; the other is of its noise.
         draws = self.exchange.cut(party_words(keys, number, first, parties, self.exchange.n_bits, folds=(0,)), None)
-        about = queries_of_cohort(self.held, own, draws.queries)
+        about = draw_cohort_queries(self.held, own, draws.queries)
         active = np.arange(s.interactions) < np.asarray(own.amount)[..., None]
         rate = np.broadcast_to(np.float32(s.learning_rate), (len(keys), 1))
         start = np.asarray(request.weights)[:, None]
-        weights, patterns, ndcg = host_steps(
-            s.ranker,
-            s.users,
-            np.asarray(own.user),
-            self.data,
-            start,
-            rate,
-            about,
-            active,
-            np.asarray(draws.documents),
-            np.asarray(draws.clicks),
-            s.objective.pull,
-        )
+        known = (s.ranker, s.users, np.asarray(own.user), self.data, start, rate)
+        words = (np.asarray(draws.documents), np.asarray(draws.clicks))
+        weights, patterns, ndcg = host_steps(*known, about, active, *words, s.objective.pull)
         own = record_cohort_experience(own, s.metric, SessionResults(patterns, ndcg), active)
         noise = s.privacy.draw_of_cohort(PartyNoise(keys, number, first, parties))
         return own, s.privacy.message(weights - start if s.privacy.changes else weights, np.asarray(own.amount), noise)

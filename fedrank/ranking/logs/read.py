@@ -37,7 +37,6 @@ from jaxtyping import Bool, Float32, Float64, Int, UInt8, UInt32, UInt64
 from fedrank.core.compiled import njit
 from fedrank.core.errors import ConfigError, DataError, FedrankError, FormatError, MissingDataError
 from fedrank.core.lazy import OptionalModule
-from fedrank.ranking.clicks.fit import Sessions
 from fedrank.ranking.logs.columns import DEEPEST, LogFormat
 
 pl: Any = OptionalModule("polars", "logs", "Reading a click log")
@@ -139,17 +138,6 @@ class ClickLog:
         kept = (self.pair[rows], self.position[rows], self.clicked[rows], self.draw[left])
         about = self.names, self.propensity, self.left_out, self.odd_columns
         return ClickLog(offsets, *kept, self.query, self.features, *about)
-
-    def sessions(self) -> Sessions:
-        """The sessions for click models, which see a session's results in the order of their positions."""
-        length = np.diff(self.offsets)
-        owner = np.repeat(np.arange(len(length)), length)
-        order = np.lexsort((self.position, owner))
-        depth = int(length.max())
-        where = np.arange(depth) < length[:, None]
-        pair, clicked = np.zeros(where.shape, np.int32), np.zeros(where.shape, bool)
-        pair[where], clicked[where] = self.pair[order], self.clicked[order]
-        return Sessions(pair, clicked, None if where.all() else length)
 
 
 def read_log(source: Any, form: LogFormat = LogFormat(), features: Any = None) -> ClickLog:

@@ -146,6 +146,17 @@ class RewardMechanism(Mechanism):
         del metric
         return dataclasses.replace(self, bounds=bounds)
 
+    def second_moment(self, epsilon: float) -> float | None:
+        """m(ε): mean square of what a report of a small difference stands for, in units of the largest that is told.
+
+        Schedules follow from it (:mod:`fedrank.ranking.schedule`). None: not known, so that no schedule is chosen.
+
+        Args:
+            epsilon: ε of a message.
+        """
+        del epsilon
+        return None
+
     @property
     def interleaves(self) -> bool:
         """True if a message may use each interaction twice, once for each ranker of an interleaved list."""

@@ -37,7 +37,15 @@ from fedrank.metrics.online import REWARDS
 from fedrank.privacy.accounts.randomised_response import basis_of, three_losses_epsilon
 from fedrank.privacy.accounts.shuffle import shuffled_epsilon
 from fedrank.privacy.audit import Audit
-from fedrank.privacy.piecewise import WORDS, Piecewise, at_ends_of, best_clipped, local_epsilon
+from fedrank.privacy.piecewise import (
+    LARGEST_EPSILON,
+    WORDS,
+    Piecewise,
+    at_ends_of,
+    best_clipped,
+    clipped_second_moment,
+    local_epsilon,
+)
 from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.mechanisms import Bounds, RewardMechanism
 from fedrank.ranking.on_device import ClicksToReply, clip_of
@@ -202,12 +210,14 @@ class PiecewiseNumber(RewardMechanism):
     """The difference of the halves' sums is sent as one number, privatised by the piecewise mechanism.
 
     Attributes:
+        largest_epsilon: Largest ε of a message.
         member: Member of the family that is used; None: the one with the least variance.
     """
 
     name = "piecewise"
     implied_by = ("epsilon_user", "channel")
     one_number = True
+    largest_epsilon = LARGEST_EPSILON
 
     epsilon_user: float = setting(
         1.0,
@@ -305,6 +315,10 @@ class PiecewiseNumber(RewardMechanism):
             return self.epsilon_user / bounds.times
         epsilon, delta = self.epsilon_user / bounds.times, self.delta / bounds.times
         return local_epsilon(epsilon, bounds.clients or 1, delta, at_ends_of(self.effective_clip))
+
+    @override
+    def second_moment(self, epsilon):
+        return clipped_second_moment(epsilon)
 
     @functools.cached_property
     def mechanism(self) -> Piecewise:

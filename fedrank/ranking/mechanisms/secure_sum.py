@@ -224,6 +224,16 @@ class Shares(SecureSum):
     def scale(self) -> float:
         """Scale of the noise in the sum over devices, in steps."""
 
+    @property
+    @abc.abstractmethod
+    def sensitivity(self) -> float:
+        """Largest distance between two replies of one device, in steps."""
+
+    def account_of_sum(self, mechanism: str, rounds: int, delta: float) -> PrivacyReport:
+        """The account of the noise in the sums, ``"laplace"`` or ``"gaussian"``, of a number of rounds."""
+        known = {"scale": self.scale, "sensitivity": self.sensitivity, "enough": self.enough, "parameters": self.size}
+        return sum_account(mechanism=mechanism, rounds=rounds, secure_sum=True, delta=delta, **known)
+
     @classmethod
     def audit_sum(
         cls,
@@ -298,18 +308,7 @@ class LaplaceShares(Shares):
 
     @override
     def account(self, rounds, delta):
-        report = sum_account(
-            mechanism="laplace",
-            scale=self.scale,
-            sensitivity=self.sensitivity,
-            rounds=rounds,
-            enough=self.enough,
-            secure_sum=True,
-            parameters=self.size,
-            delta=delta,
-            integers=True,
-            published=None,
-        )
+        report = self.account_of_sum("laplace", rounds, delta)
         return replace(report, audit=AuditedBy(self.name, {"epsilon": report.epsilon_round}))
 
     @classmethod
@@ -394,18 +393,7 @@ class GaussianShares(Shares):
 
     @override
     def account(self, rounds, delta):
-        report = sum_account(
-            mechanism="gaussian",
-            scale=self.scale,
-            sensitivity=self.sensitivity,
-            rounds=min(rounds, self.times),
-            enough=self.enough,
-            secure_sum=True,
-            parameters=self.size,
-            delta=delta,
-            integers=True,
-            published=None,
-        )
+        report = self.account_of_sum("gaussian", min(rounds, self.times), delta)
         audit = AuditedBy(self.name, {"epsilon": report.epsilon_round, "delta": delta})
         kept = tuple(promise for promise in report.promises if promise.basis != BASIC)  # the noise is made for one
         return replace(report, promises=kept, words=(_over_a_life(report), *report.words), audit=audit)

@@ -10,7 +10,7 @@ A cohort is the devices of a native round: it draws queries, and records what th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped, UInt32
@@ -116,14 +116,9 @@ def run_sessions(
     Returns:
         The clicks and the quality of what was shown, [H, K] each.
     """
-    random = check_ties(ties)
-    if isinstance(data, FeatureBlocks):
-        return kernel.run_sessions(
-            ranker, users, user_index, data, center, seed, steps, queries, click_bits, tie_bits, random
-        )
-    return reference.run_sessions(
-        ranker, users, user_index, data, center, seed, steps, queries, click_bits, tie_bits, random
-    )
+    layout: Any = kernel if isinstance(data, FeatureBlocks) else reference
+    bits = (queries, click_bits, tie_bits, check_ties(ties))
+    return layout.run_sessions(ranker, users, user_index, data, center, seed, steps, *bits)
 
 
 def run_interleaved(
@@ -159,11 +154,9 @@ def run_interleaved(
     Returns:
         The clicks and the quality of what was shown, [K] each, and the clicks as each ranker is credited with them.
     """
-    random = check_ties(ties)
-    args = (center, seed, step, queries, click_bits, tie_bits, toss, random)
-    if isinstance(data, FeatureBlocks):
-        return kernel.run_interleaved(ranker, users, user_index, data, *args)
-    return reference.run_interleaved(ranker, users, user_index, data, *args)
+    layout: Any = kernel if isinstance(data, FeatureBlocks) else reference
+    bits = (queries, click_bits, tie_bits, toss, check_ties(ties))
+    return layout.run_interleaved(ranker, users, user_index, data, center, seed, step, *bits)
 
 
 #: One integer for each device; None for a default.
@@ -285,7 +278,7 @@ def _fill_queries(held, first, count, words, out):
             out[party, k] = held[begin + (_u32(high + (_u32((word & _u32(0xFFFF)) * bound) >> _u32(16))) >> _u32(16))]
 
 
-def drawn_queries(
+def draw_cohort_queries(
     held: Int[np.ndarray, " held"], device: Device, words: UInt32[AnyArray, "runs parties *interactions"]
 ) -> Int[np.ndarray, "runs parties *interactions"]:
     """:func:`fedrank.ranking.sessions.devices.draw_queries` for a cohort."""

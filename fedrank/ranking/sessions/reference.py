@@ -8,7 +8,7 @@ Results of a session are the clicks of a user on lists, and the quality of the l
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt32
@@ -49,8 +49,8 @@ class InterleavedResults(NamedTuple):
     credited: Int[AnyArray, "2 *interactions"]
 
 
-def mix32(rng_bits: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
-    """A bijection of 32-bit integers that scatters neighbours (the finaliser of MurmurHash3)."""
+def mix32(rng_bits: UInt32[AnyArray, "..."]) -> Any:
+    """A bijection of 32-bit integers that scatters neighbours (the finaliser of MurmurHash3); NumPy or JAX."""
     rng_bits = (rng_bits ^ (rng_bits >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     rng_bits = (rng_bits ^ (rng_bits >> np.uint32(13))) * np.uint32(0xC2B2AE35)
     return rng_bits ^ (rng_bits >> np.uint32(16))

@@ -224,7 +224,7 @@ def correct(p: np.ndarray, method: str) -> np.ndarray:
     """
     out, known = np.array(p, float), np.flatnonzero(~np.isnan(p))
     if method != "none":
-        out[known] = adjust(p[known], method)
+        out[known] = adjust(p[known]) if method == "holm" else np.minimum(p[known] * len(known), 1.0)
     return out
 
 

@@ -223,7 +223,7 @@ def test_refusals_are_shown_by_number_and_only_if_there_were_any():
         ("stale-round", "31"),
         ("unheard-of", "2"),
     ]
-    assert shown[1][1] == "a report about a round that is over"
+    assert shown[1][1] == "This round is over."
 
 
 def test_every_reason_that_the_hub_counts_has_words():

@@ -22,7 +22,6 @@ from fedrank.deploy.http.client import HttpClient, response_of
 from fedrank.deploy.hub.audit import audit_folder
 from fedrank.deploy.hub.keys import WHAT, ask_rotation, operator_of, private_keys
 from fedrank.deploy.hub.store import Purchase
-from fedrank.deploy.log.gossip import compare
 from fedrank.deploy.log.note import LOG, Checkpoint, Signer, new_private_key
 from fedrank.deploy.log.proof import Answer, Trust, UnprovenError, newest_keys
 from fedrank.deploy.log.submission import body_of
@@ -36,8 +35,9 @@ from fedrank.deploy.log.tree import (
     index_numbered,
     statement,
 )
-from fedrank.deploy.log.witness import STEPS, Reading, Witness, WitnessFolder, read_on
 from fedrank.deploy.oblivious.encapsulation import Gateway, encapsulate, public_key_of
+from fedrank_zoo.witness.gossip import compare
+from fedrank_zoo.witness.witness import STEPS, Reading, Witness, WitnessFolder, read_on
 
 HUB, X = "http://localhost:1", [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
 

@@ -22,11 +22,11 @@ from fedrank.privacy.noise.discrete import (
     zero_share,
 )
 from fedrank.privacy.noise.simulated import (
-    gamma_shares,
     simulated_discrete_gaussian,
     simulated_discrete_laplace,
     simulated_laplace_shares,
 )
+from fedrank_zoo.foltr_pdgd_2021 import gamma_shares
 
 CHANCE = 1e-9
 DRAWS = 200_000

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
 
-from fedrank.privacy.noise.simulated import gamma_shares, simulated_discrete_laplace
+from fedrank.privacy.noise.simulated import simulated_discrete_laplace
 from fedrank.privacy.noisy_values import ValueNoise
 from fedrank.privacy.quantise import clip_to_norm, dequantise, quantise
 from fedrank.privacy.randomised_response import privatise
@@ -19,20 +19,18 @@ NOISE = ValueNoise(1.0, 2.0)
 RIGHT = {
     "privatise": (privatise, (INDEX, PAIRS, 0.5, 3)),
     "clip_to_norm": (clip_to_norm, (VALUES[0], 1.0)),
-    "quantise": (quantise, (VALUES, 4, 2.0, "stochastic", WORDS)),
+    "quantise": (quantise, (VALUES, 4, 2.0)),
     "dequantise": (dequantise, (WORDS, 4)),
     "simulated_discrete_laplace": (simulated_discrete_laplace, (KEY, (3,), 2.0)),
-    "gamma_shares": (gamma_shares, (KEY, (3,), 2.0, 5)),
     "value noise": (NOISE.apply, (jnp.zeros((2, 3)), jnp.zeros((2, 3), jnp.int32))),
     "rows": (rows, (to_array(bytes(6)).reshape(2, 3), 3)),
 }
 WRONG = {
     "privatise": [(0, INDEX[:3]), (0, INDEX.astype(np.float32)), (1, PAIRS[:, :1]), (1, PAIRS.astype(np.int32))],
     "clip_to_norm": [(0, VALUES[0, 0]), (0, INDEX)],
-    "quantise": [(0, WORDS), (4, WORDS[:1]), (4, VALUES)],
+    "quantise": [(0, WORDS)],
     "dequantise": [(0, VALUES)],
     "simulated_discrete_laplace": [(0, jax.random.split(KEY))],
-    "gamma_shares": [(0, jax.random.split(KEY))],
     "value noise": [(0, jnp.zeros(3)), (1, jnp.zeros((2, 3)))],
     "rows": [(0, VALUES)],
 }

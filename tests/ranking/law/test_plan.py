@@ -14,12 +14,15 @@ from fedrank.engine.settings import changes, from_dict
 from fedrank.engine.variations import variations
 from fedrank.privacy.accounts.shuffle import shuffled_epsilon
 from fedrank.privacy.calibration import gaussian_sigma, shared_gaussian_sigma
-from fedrank.privacy.piecewise import AT_ENDS, best
+from fedrank.privacy.piecewise import AT_ENDS, LARGEST_EPSILON, best, clipped_second_moment
 from fedrank.ranking import plan as planning
 from fedrank.ranking.build import build
 from fedrank.ranking.evaluate import Evaluator
 from fedrank.ranking.plan import Need
-from fedrank.ranking.schedule import ENOUGH, Schedule, choose_schedule, second_moment
+from fedrank.ranking.schedule import ENOUGH, Schedule, choose_schedule
+
+#: What falls with devices where reports have one number, and the largest ε of it.
+REPORT = clipped_second_moment, LARGEST_EPSILON
 
 
 def test_choices_use_every_device_once_and_days_are_those_of_their_searches():
@@ -41,15 +44,15 @@ def test_choices_use_every_device_once_and_days_are_those_of_their_searches():
 def test_a_schedule_makes_up_for_fewer_devices_by_more_searches():
     """Of a one-bit report with ε = 1 the mean square is coth(1/2)² in units of the largest difference."""
     one_bit = 1 / math.tanh(0.5) ** 2
-    assert second_moment(1.0) == pytest.approx(one_bit, rel=1e-6)
+    assert clipped_second_moment(1.0) == pytest.approx(one_bit, rel=1e-6)
     for devices, searches in [(100_000, 128), (200_000, 64), (400_000, 32), (20_000, 128)]:
-        made = choose_schedule(devices, 1.0)
+        made = choose_schedule(devices, one_bit)
         assert (made.interactions, made.rounds * made.clients) == (searches, devices)
         told = devices * searches * 2 / math.pi / one_bit
         assert devices < 100_000 or told == pytest.approx(ENOUGH, rel=0.02)
-    assert choose_schedule(2_000_000, 1.0).rounds == 100
+    assert choose_schedule(2_000_000, one_bit).rounds == 100
     for most in (300, 1600):
-        made = choose_schedule(50_000, 1.0, most)
+        made = choose_schedule(50_000, one_bit, most)
         assert 0.9 * most <= made.rounds * made.interactions <= most
 
 
@@ -118,7 +121,7 @@ def test_an_interval_ends_where_no_ranking_is():
 def test_fewer_devices_with_a_larger_epsilon_have_the_same_noise(epsilon):
     """The variance of a mean of reports about differences of which nine in ten are at an end, drawn here."""
     n = 10_000_000
-    fewer, larger = planning.equivalent(n, epsilon, most=100_000)
+    fewer, larger = planning.equivalent(n, epsilon, *REPORT, most=100_000)
     assert 100_000 <= fewer < n and larger > epsilon
 
     def noise(devices, one):
@@ -132,18 +135,22 @@ def test_fewer_devices_with_a_larger_epsilon_have_the_same_noise(epsilon):
 
 
 def test_few_devices_are_simulated_as_they_are():
-    assert planning.equivalent(50_000, 1.0) == (50_000, 1.0)
-    assert planning.equivalent(300_000, 16.0, most=200_000) == (300_000, 16.0)  # hardly any noise to make larger
+    assert planning.equivalent(50_000, 1.0, *REPORT) == (50_000, 1.0)
+    assert planning.equivalent(300_000, 16.0, *REPORT, most=200_000) == (
+        300_000,
+        16.0,
+    )  # hardly any noise to make larger
 
 
 def test_fewer_devices_in_a_secure_sum_have_the_same_noise():
     for epsilon in [0.25, 1.0, 4.0]:
         n = 10_000_000
-        fewer, larger = planning.equivalent_sum(n, epsilon, 1e-6, most=500_000)
+        summed = (lambda one: gaussian_sigma(one, 1e-6, 1.0)), planning.LARGEST_OF_A_SUM
+        fewer, larger = planning.equivalent(n, epsilon, *summed, most=500_000)
         assert 500_000 <= fewer < n and larger > epsilon
         noise = [gaussian_sigma(one, 1e-6, 1.0) / devices for devices, one in ((fewer, larger), (n, epsilon))]
         assert noise[0] == pytest.approx(noise[1], rel=1e-6)
-        assert planning.equivalent_sum(50_000, epsilon, 1e-6) == (50_000, epsilon)
+        assert planning.equivalent(50_000, epsilon, *summed) == (50_000, epsilon)
 
 
 def test_rounds_of_a_secure_sum_share_the_epsilon_of_a_life():

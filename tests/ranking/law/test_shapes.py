@@ -6,7 +6,7 @@ import pytest
 from jaxtyping import TypeCheckError
 
 from fedrank.metrics.online import max_rr
-from fedrank.ranking.clicks.cascade import cascade, sample_pattern
+from fedrank.ranking.clicks.cascade import cascade, decision_tables, pattern_from
 from fedrank.ranking.data.queries import pad
 from fedrank.ranking.evaluate import expected_metric
 from fedrank.ranking.learners import pair_weights
@@ -15,12 +15,13 @@ from fedrank.ranking.sessions.reference import rank
 from fedrank_zoo.dueling.multileaving import credit
 
 USER = cascade("perfect", depth=4)
+TABLES = [table[0] for table in decision_tables((USER,))]
 SCORES, WHERE, ORDER = jnp.zeros(6), jnp.ones(6, bool), jnp.arange(6, dtype=jnp.uint32)
 LABELS, SHOWN, BITS = jnp.zeros(4, jnp.int32), jnp.ones(4, bool), jnp.zeros(4, jnp.uint32)
 
 RIGHT = {
     "rank": (rank, (SCORES, WHERE, ORDER, 4)),
-    "sample_pattern": (sample_pattern, (USER, LABELS, SHOWN, BITS)),
+    "pattern_from": (pattern_from, (*TABLES, LABELS, SHOWN, BITS)),
     "expected_metric": (expected_metric, (USER, max_rr(4), LABELS, SHOWN)),
     "pair_weights": (pair_weights, (SCORES, WHERE, jnp.arange(4), jnp.int32(1))),
     "credit": (credit, (jnp.zeros((3, 4)), SHOWN)),
@@ -29,7 +30,7 @@ RIGHT = {
 }
 WRONG = {
     "rank": [(1, WHERE[:5]), (2, ORDER[None]), (0, SCORES.astype(jnp.int32)), (2, ORDER.astype(jnp.int32))],
-    "sample_pattern": [(1, LABELS[:3]), (3, BITS.astype(jnp.float32)), (2, SHOWN[None])],
+    "pattern_from": [(2, LABELS[:3]), (4, BITS.astype(jnp.float32)), (3, SHOWN[None])],
     "expected_metric": [(3, SHOWN[:2]), (2, LABELS.astype(jnp.float32))],
     "pair_weights": [(1, WHERE[:3]), (2, jnp.arange(4)[None]), (3, jnp.zeros(2, jnp.int32))],
     "credit": [(1, SHOWN[:3]), (0, jnp.zeros(4))],

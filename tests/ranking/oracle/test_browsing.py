@@ -5,6 +5,7 @@ import math
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from click_patterns import sample_pattern
 
 from fedrank.core.errors import ConfigError
 from fedrank.metrics.online import max_rr
@@ -15,7 +16,6 @@ from fedrank.ranking.clicks.cascade import (
     cascade,
     decision_tables,
     pattern_probabilities,
-    sample_pattern,
 )
 from fedrank.ranking.evaluate import expected_metric
 from fedrank.ranking.sessions.kernel import sample_clicks

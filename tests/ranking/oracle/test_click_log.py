@@ -10,6 +10,7 @@ import pytest
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError
 from fedrank.ranking.logs.columns import LogFormat
 from fedrank.ranking.logs.read import ClickLog, read_log
+from fedrank_zoo.click_fit.models import Sessions
 
 #: Two queries; the document a of the first is shown with other features the second time.
 ROWS = [
@@ -182,7 +183,7 @@ def test_user_behavior_insights(tmp_path):
 def test_logs_of_lists(tmp_path):
     path = tmp_path / "log.tsv"
     path.write_text("query_id\turl_ids\tclicks\n1\t2 3 4\t1 0 1\n2\t5\t1\n1\t3\t0\n")
-    sessions = read_log(path).sessions()
+    sessions = Sessions.of_log(read_log(path))
     assert sessions.lengths.tolist() == [3, 1, 1] and sessions.clicked[0].tolist() == [True, False, True]
     assert sessions.pair[2, 0] == sessions.pair[0, 1]
     path.write_text("query_id\turl_ids\tclicks\n1\t2 3\t1 0\n1\t2 3\t1 0 0\n")

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from click_patterns import sample_pattern
 
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.ranking.clicks.cascade import USERS, CascadeUser, cascade, pattern_probabilities, sample_pattern
+from fedrank.ranking.clicks.cascade import USERS, CascadeUser, cascade, pattern_probabilities
 
 NAMES = ("perfect", "navigational", "informational")
 

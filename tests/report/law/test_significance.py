@@ -49,11 +49,10 @@ def test_a_real_difference_is_found_the_more_often_the_more_queries():
         assert abs(found(queries) - power) < 4.5 * math.sqrt(power * (1 - power) / 80) + 0.02
 
 
-def test_corrections_bound_the_chance_of_any_false_discovery_if_all_are_false():
+def test_the_correction_bounds_the_chance_of_any_false_discovery_if_all_are_false():
     """Of 20 independent comparisons of like rankers, at level 0.1; uncorrected, 88 % of the families have one."""
-    for method in ["holm", "bonferroni", "benjamini-hochberg"]:
-        p = np.random.default_rng(3).random((2000, 20))
-        families = np.mean([adjust(row, method).min() <= 0.1 for row in p])
-        assert families < 0.1 + 4.5 * math.sqrt(0.1 * 0.9 / 2000)
-        assert families > 0.05  # and are not idle
-        assert np.mean(p.min(axis=1) <= 0.1) > 0.8
+    p = np.random.default_rng(3).random((2000, 20))
+    families = np.mean([adjust(row).min() <= 0.1 for row in p])
+    assert families < 0.1 + 4.5 * math.sqrt(0.1 * 0.9 / 2000)
+    assert families > 0.05  # and is not idle
+    assert np.mean(p.min(axis=1) <= 0.1) > 0.8

@@ -19,8 +19,9 @@ from pathlib import Path
 from fedrank.core.errors import ConfigError, DataError, RunError
 from fedrank.core.trees import Json
 from fedrank.engine.checkpoint import write_atomically
-from fedrank.engine.executors import Done, Executor, run_cells
+from fedrank.engine.executors import Executor
 from fedrank_zoo.leaderboard.cell import compute
+from fedrank_zoo.leaderboard.cells import Done, run_cells
 from fedrank_zoo.leaderboard.grid import Block, Entrant, Grid, Part, Terms
 from fedrank_zoo.leaderboard.standings import Standings, collect
 from fedrank_zoo.leaderboard.submitted import submitted_rows

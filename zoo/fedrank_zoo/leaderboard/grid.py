@@ -19,14 +19,14 @@ from fedrank.core.registry import Registry
 from fedrank.core.trees import Json, flat, nest
 from fedrank.data.catalogue import CATALOGUE, list_data_sets
 from fedrank.data.folders import place_of
-from fedrank.engine.executors import Cell
 from fedrank.engine.methods import method, method_names
 from fedrank.engine.settings import as_dict, from_dict, setting_names
 from fedrank.ranking.build import splits_of
+from fedrank.ranking.clicks.browsing import is_file
 from fedrank.ranking.clicks.cascade import USERS
-from fedrank.ranking.clicks.fit import is_file
 from fedrank.ranking.data.reader import folds_here
 from fedrank.ranking.data.splits import PARTS
+from fedrank_zoo.leaderboard.cells import Cell
 
 #: Ways in which devices differ, by what the studies call them: the settings of each. The four kinds of Wang and Zuccon
 #: (SIGIR 2022): what is asked, what is relevant, how one clicks, how much one searches.

@@ -18,9 +18,9 @@ import numpy as np
 
 from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
-from fedrank.engine.executors import read_cell
 from fedrank.report.significance import Comparison, adjust, compare_per_query
 from fedrank.report.statistics import Estimate, difference, mean_interval
+from fedrank_zoo.leaderboard.cells import read_cell
 from fedrank_zoo.leaderboard.grid import MEASURE, SCEPTICS, Block, Entrant, Grid, Part
 
 #: The two budgets, by their name in files.

@@ -1,5 +1,7 @@
 """Gaussian noise that a trusted server adds to the sums of successive rounds, and partly takes back in later ones.
 
+It is the mechanism ``server-noise`` of FPDGD, a baseline: whoever runs the server sees every device's change.
+
 What counts for a model that adds up the rounds' sums is the noise in the total so far. Independent noise in T rounds
 adds up to √T times that of one. Noise of round t that is wₜ − r₁ zₜ₋₁ − r₂ zₜ₋₂ − … (w: independent normal variables,
 z: the noise added before) adds up to Σ rⱼ wₜ₋ⱼ only: about √(1 + ln(t)/π) times that of one w, if the r are the
@@ -19,19 +21,28 @@ later rounds depend on earlier ones (Denisov et al., NeurIPS 2022, Theorem 2.1).
 
 from __future__ import annotations
 
+import functools
 import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float32, UInt32
+from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray, module_of
 from fedrank.core.errors import ConfigError
+from fedrank.core.fields import bound, setting
 from fedrank.core.kernels import normals
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.privacy_report import OF_A_RUN, SINGLE, PrivacyReport, Promise, Unit
 from fedrank.core.streams import fold_words
 from fedrank.core.words import format_count
-from fedrank.privacy.calibration import gaussian_epsilon
+from fedrank.privacy.calibration import gaussian_epsilon, gaussian_sigma, replacement_sensitivity
+from fedrank.ranking.mechanisms.weights import CHANGE_CLIP, ClearWeights, check_bounds_of_user
+
+#: Most rounds whose noise the server still takes back, which bounds its state.
+BAND = 256
 
 
 def coefficients(band: int) -> Float[np.ndarray, " band"]:
@@ -148,3 +159,128 @@ def correlated_account(
         },
         words=(said,),
     )  # fmt: skip
+
+
+class ServerNoise(NamedTuple):
+    """State of the server's noise.
+
+    Attributes:
+        key: uint32 [2], for the noise of all rounds.
+        past: float32 [before, parameters]: noise of the last rounds in units of σ, the latest first.
+    """
+
+    key: UInt32[AnyArray, "2"]
+    past: Float[AnyArray, "before parameters"]
+
+
+@dataclass(frozen=True)
+class ServerNoised(ClearWeights):
+    """The server, which has to be trusted, clips changes of the weights and adds noise that later rounds take back.
+
+    See the top of this file.
+    """
+
+    name = "server-noise"
+    changes = True
+    simulated = (
+        "the noise of privacy.name = 'server-noise' follows from the run's seed, so that it can be simulated only. Use "
+        "gaussian-shares: devices add their noise, drawn from their operating systems."
+    )
+
+    epsilon_user: float | None = setting(
+        None,
+        "ε, at delta, of all that a user ever does, over all rounds that a device takes part in.",
+        low=0,
+        high=1000,
+    )
+    clip: float | None = setting(CHANGE_CLIP, "Largest norm of how a device changes the weights.")
+    clip_norm: Literal["l1", "l2"] = bound("l2")
+
+    @property
+    @override
+    def in_the_clear(self):
+        return False
+
+    @override
+    def derive_settings(self):
+        self.check_epsilon("epsilon_user")
+        return self
+
+    @override
+    def bind(self, bounds, size, interactions):
+        self.derive_settings()
+        check_bounds_of_user(bounds)
+        if self.clip is None or bounds.clients is None:
+            raise ConfigError("server-noise needs privacy.clip, a bound of what it hides, and the number of clients.")
+        return super().bind(bounds, size, interactions)
+
+    @property
+    @override
+    def of_a_user(self):
+        return True
+
+    @override
+    def check_rule(self, rule):
+        if rule != "mean":
+            raise ConfigError(f"noise is made for the mean; aggregate = {rule!r} would show single messages.")
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of the run."""
+        return self.bounds.rounds if self.bounds else 1
+
+    @property
+    def times(self) -> int:
+        """Rounds of a device."""
+        return min(self.bounds.times, self.rounds) if self.bounds else 1
+
+    @property
+    def band(self) -> int:
+        """Coefficients of the noise."""
+        return min(self.rounds, BAND)
+
+    @property
+    def sensitivity(self) -> float:
+        """Largest L2 distance between two replies of one device, in units of the weights."""
+        return replacement_sensitivity(self.clip or 0.0, "l2", self.size, "l2", None, "nearest")
+
+    @functools.cached_property
+    def scale(self) -> float:
+        """σ of the noise before some of it is taken back."""
+        apart = self.sensitivity * column_norm(self.band, self.rounds, self.times)
+        return gaussian_sigma(self.epsilon_user or 0.0, self.delta, apart, integers=False)
+
+    @override
+    def init(self, key):
+        # Nothing that is published may be drawn from the key of the noise.
+        if isinstance(key, np.ndarray):
+            key, secret = fold_words(key, 0), fold_words(key, 1)
+            return key, ServerNoise(secret, np.zeros((self.band - 1, self.size), np.float32))
+        key, secret = jax.random.split(key)
+        words = jax.random.key_data(secret).astype(jnp.uint32)
+        return key, ServerNoise(words, jnp.zeros((self.band - 1, self.size), jnp.float32))
+
+    @override
+    def combine(self, state, replies, arrived, rule, byzantine):
+        xp = module_of(replies.weights, arrived)
+        sent = self.clip_vectors(xp.asarray(replies.weights))
+        parts = xp.minimum(
+            xp.asarray(replies.interactions).astype(xp.float32) / np.float32(self.interactions), np.float32(1)
+        )
+        parts = xp.where(arrived, parts, np.float32(0))
+        noise, past = next_noise(state.noise.key, state.round, state.noise.past)
+        # The number of devices that the sum is divided by is fixed: one that depends on who came would tell who did.
+        total = np.einsum("...p,...pn->...n", parts, sent) if xp is np else parts @ sent
+        mean = state.weights + (total + np.float32(self.scale) * noise) / np.float32(self.parties or 1)
+        return mean, xp.ones(np.shape(arrived)[:-1], bool), state.noise._replace(past=past)
+
+    @override
+    def account(self, rounds, delta):
+        return correlated_account(
+            sigma=self.scale,
+            sensitivity=self.sensitivity,
+            band=self.band,
+            rounds=self.rounds,
+            times=self.times,
+            delta=self.delta,
+        )

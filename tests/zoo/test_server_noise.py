@@ -9,7 +9,7 @@ import pytest
 from scipy.linalg import toeplitz
 from scipy.special import binom
 
-from fedrank.privacy.noise.correlated import coefficients, column_norm, next_noise
+from fedrank_zoo.server_noise import coefficients, column_norm, next_noise
 
 
 def matrix(band, rounds):
@@ -43,9 +43,13 @@ def test_the_noise_is_the_inverse_of_the_matrix_times_independent_noise():
         rounds, d = 8, 3
         key = jax.random.key_data(jax.random.key(5, impl="threefry2x32"))
         past, added = np.zeros((band - 1, d), np.float32), []
+        host, of_host = np.zeros((1, band - 1, d), np.float32), []  # of one run, with NumPy
         for t in range(rounds):
             noise, past = next_noise(key, np.uint32(t), past)
             added.append(np.asarray(noise))
+            noise, host = next_noise(np.asarray(key)[None], np.full(1, t, np.uint32), host)
+            of_host.append(noise[0])
+        np.testing.assert_allclose(of_host, added, atol=2e-6)
         fresh = [jax.random.normal(jax.random.fold_in(jax.random.wrap_key_data(key), t), (d,)) for t in range(rounds)]
         np.testing.assert_allclose(matrix(band, rounds) @ np.array(added), np.array(fresh), atol=2e-6)
 

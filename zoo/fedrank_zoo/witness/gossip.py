@@ -11,7 +11,7 @@ from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.log.note import Checkpoint, Key
 from fedrank.deploy.log.proof import LARGEST, Answer
 from fedrank.deploy.log.tree import verify_consistency
-from fedrank.deploy.log.witness import Witness, contradict, read_on
+from fedrank_zoo.witness.witness import Witness, contradict, read_on
 
 #: Most heads and most pairs of evidence that are looked at in one answer.
 _HEADS, _EVIDENCE = 256, 64

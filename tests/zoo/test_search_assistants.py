@@ -6,7 +6,7 @@ import pytest
 from search_worlds import search_world
 
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.deploy.search.assistants import Budget, make_retriever, make_server
+from fedrank_zoo.assistants.tools import Budget, make_retriever, make_server
 
 pytest.importorskip("tantivy")
 

@@ -23,15 +23,14 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from fedrank.core.errors import ConfigError, FormatError, MissingDataError
+from fedrank.core.errors import ConfigError
 from fedrank.core.trees import Json
-from fedrank.ranking.clicks.browsing import attraction
+from fedrank.ranking.clicks.browsing import FORMAT, attraction
 from fedrank.ranking.clicks.cascade import CascadeUser
+from fedrank.ranking.logs.read import ClickLog
 
 #: Models that can be fitted.
 MODELS = ("by-rank", "position-based", "user-browsing", "simplified-dynamic-bayesian", "dynamic-bayesian")
-#: First line of a file that holds a fitted model.
-_FORMAT = "fedrank click model 1"
 #: Probabilities are kept this far from 0 and 1, where a likelihood would be zero.
 _EDGE = 1e-6
 #: Largest change of a probability in a step with which a fit ends.
@@ -52,6 +51,18 @@ class Sessions:
     pair: Int[np.ndarray, "n k"]
     clicked: Bool[np.ndarray, "n k"]
     length: Int[np.ndarray, " n"] | None = None
+
+    @classmethod
+    def of_log(cls, log: ClickLog) -> Sessions:
+        """The sessions of a log, each with its results in the order of their positions."""
+        length = np.diff(log.offsets)
+        owner = np.repeat(np.arange(len(length)), length)
+        order = np.lexsort((log.position, owner))
+        depth = int(length.max())
+        where = np.arange(depth) < length[:, None]
+        pair, clicked = np.zeros(where.shape, np.int32), np.zeros(where.shape, bool)
+        pair[where], clicked[where] = log.pair[order], log.clicked[order]
+        return cls(pair, clicked, None if where.all() else length)
 
     @property
     def lengths(self) -> Int[np.ndarray, " n"]:
@@ -175,36 +186,8 @@ def write_user(user: CascadeUser, about: dict[str, Json], path: str | Path) -> N
         about: What it was fitted to, for readers.
         path: Such as ``mine.json``.
     """
-    kept = {"format": _FORMAT, "examine": user.examine, "stop": user.stop[0], "abandon": user.abandon, **about}
+    kept = {"format": FORMAT, "examine": user.examine, "stop": user.stop[0], "abandon": user.abandon, **about}
     Path(path).write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-
-
-def is_file(name: str) -> bool:
-    """True if ``name`` is a file that :func:`write_user` wrote, not the name of a click model."""
-    return name.endswith(".json")
-
-
-def user_of_file(path: str | Path, grades: int, depth: int) -> CascadeUser:
-    """The user that :func:`write_user` wrote, for a number of grades.
-
-    Raises:
-        MissingDataError: There is no such file.
-        FormatError: It is no fitted click model, or one of shorter lists.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise MissingDataError("there is no such file; fedrank data clicks fit --out writes one.", path)
-    try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if kept["format"] != _FORMAT:
-            raise KeyError("format")
-        examine = tuple(tuple(map(float, row)) for row in kept["examine"][:depth])
-        stop, abandon = float(kept["stop"]), float(kept["abandon"])
-    except (ValueError, KeyError, TypeError, AttributeError) as cause:
-        raise FormatError(f"this is no click model of fedrank data clicks fit: {cause}.", path) from cause
-    if examine and len(examine) < depth:
-        raise FormatError(f"it was fitted to lists of {len(examine)} results, {depth} are shown.", path)
-    return CascadeUser(path.stem, attraction(grades), (stop,) * grades, depth, examine, abandon)
 
 
 def fit(sessions: Sessions, model: str, steps: int = 200, prior: float = 10.0, pairs: int | None = None) -> Fitted:

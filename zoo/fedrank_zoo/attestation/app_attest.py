@@ -16,7 +16,8 @@ from fedrank.core.errors import ConfigError, MissingExtraError
 from fedrank.core.fields import setting
 from fedrank.core.registry import Entry
 from fedrank.core.trees import Json
-from fedrank.deploy.hub.attestation import Attestor, NotAttestedError, Withdrawn, withdrawn_of
+from fedrank.deploy.hub.attestation import Attestor, NotAttestedError
+from fedrank_zoo.attestation import Withdrawn, withdrawn_of
 
 #: Apple App Attestation Root CA, valid until 2045.
 _ROOT = b"""-----BEGIN CERTIFICATE-----

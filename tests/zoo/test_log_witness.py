@@ -15,12 +15,12 @@ from fedrank.core.errors import RunError
 from fedrank.deploy.http.client import HttpClient, response_of
 from fedrank.deploy.hub import publishing as published
 from fedrank.deploy.hub.audit import audit_folder
-from fedrank.deploy.log.gossip import compare
 from fedrank.deploy.log.note import Checkpoint, Signer
 from fedrank.deploy.log.proof import Answer, UnprovenError
 from fedrank.deploy.log.submission import body_of
 from fedrank.deploy.log.tree import MODEL, Grown, consistency_proof, grown, leaf_hash
-from fedrank.deploy.log.witness import Reading, Witness, WitnessFolder, as_json, read_on
+from fedrank_zoo.witness.gossip import compare
+from fedrank_zoo.witness.witness import Reading, Witness, WitnessFolder, as_json, read_on
 
 LOG = Signer("log.example/1", 1, bytes(32))
 

@@ -16,9 +16,9 @@ from statements import Authority, app_attest, play_integrity, play_keys, webauth
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.hub.attestation import NotAttestedError
-from fedrank.deploy.hub.attestation.app_attest import AppAttest
-from fedrank.deploy.hub.attestation.play_integrity import PlayIntegrity
-from fedrank.deploy.hub.attestation.web_authn import WebAuthn
+from fedrank_zoo.attestation.app_attest import AppAttest
+from fedrank_zoo.attestation.play_integrity import PlayIntegrity
+from fedrank_zoo.attestation.web_authn import WebAuthn
 
 RECORDED = Path(__file__).parent / "attestation"
 APP, SITE, ORIGIN, PACKAGE = "ABCDE12345.example.shop", "shop.example", "https://shop.example", "example.shop"

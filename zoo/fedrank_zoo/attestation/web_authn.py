@@ -13,7 +13,8 @@ from fedrank.core.errors import ConfigError, MissingExtraError
 from fedrank.core.fields import setting
 from fedrank.core.registry import Entry
 from fedrank.core.trees import Json
-from fedrank.deploy.hub.attestation import Attestor, NotAttestedError, Withdrawn, withdrawn_of
+from fedrank.deploy.hub.attestation import Attestor, NotAttestedError
+from fedrank_zoo.attestation import Withdrawn, withdrawn_of
 
 #: Formats of which the library knows the roots, and those that need some from the operator.
 _KNOWN, _OWN = ("apple", "android-key"), ("packed", "fido-u2f", "tpm")

@@ -42,12 +42,13 @@ from fedrank.deploy.log.proof import Answer, UnprovenError, is_allowed
 from fedrank.deploy.log.tree import (
     EMPTY,
     LOG_KEY,
+    MODEL,
     TERMS,
     Grown,
     Rotation,
     choose_notices,
     leaf_hash,
-    newest_round,
+    round_of,
     verify_consistency,
     wrong_models,
 )
@@ -117,6 +118,14 @@ def read_on(hub: HttpClient, head: Checkpoint, before: Reading, key: Key) -> Rea
             wrong or f"the head of {head.size} entries is not about the changes of keys, or the recovery, among them"
         )
     return Reading(tree.size, tree.frontier, last, wrong, tuple(notices), key, operator)
+
+
+def newest_round(entries: Iterable[bytes], last: int | None) -> int | None:
+    """Round of the newest model among entries that says one; ``last`` where none does."""
+    for entry in entries:
+        if entry[0] == MODEL and (round_ := round_of(entry[1:])) is not None:
+            last = round_
+    return last
 
 
 def _operator_in(first: bytes) -> str | None:

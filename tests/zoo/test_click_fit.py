@@ -10,10 +10,11 @@ import pytest
 
 from fedrank.cli.main import app
 from fedrank.core.errors import ConfigError, FormatError, MissingDataError
+from fedrank.ranking.clicks.browsing import user_of_file
 from fedrank.ranking.clicks.cascade import CascadeUser, pattern_probabilities
-from fedrank.ranking.clicks.fit import MODELS, Fitted, Sessions, fit, user_of_file, write_user
 from fedrank.ranking.logs.columns import LogFormat
 from fedrank.ranking.logs.read import read_log
+from fedrank_zoo.click_fit.models import MODELS, Fitted, Sessions, fit, write_user
 
 DEPTH = 4
 EXAMINE = np.array([[0.9, 1, 1, 1], [0.8, 0.7, 1, 1], [0.9, 0.5, 0.4, 1], [0.7, 0.6, 0.3, 0.2]])
@@ -147,7 +148,7 @@ def test_a_fit_to_lists_of_unequal_length_finds_what_made_them():
 
 
 def read_sessions(path):
-    return read_log(path, LogFormat(features=(), all_clicked=False)).sessions()
+    return Sessions.of_log(read_log(path, LogFormat(features=(), all_clicked=False)))
 
 
 def test_lists_of_a_log_may_differ_in_length(tmp_path):

@@ -1,0 +1,1 @@
+"""Click models fitted to a log: ``fedrank data clicks fit``."""

@@ -1,0 +1,1 @@
+"""How exactly local mechanisms transmit a message of FOLtR-ES: ``fedrank privacy mechanisms``."""

@@ -1,0 +1,1 @@
+"""A witness of hubs' public logs: ``fedrank hub witness``."""

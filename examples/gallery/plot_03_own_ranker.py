@@ -4,7 +4,7 @@ A ranker of your own
 
 A ranker is a flat vector of weights and a function from features to scores. Size and scores are all that one must
 say; every protocol that learns to rank can train it. This one looks at squares of features, too.
-``fedrank.FunctionRanker`` makes one from a JAX function, and ``ranker=`` takes a ``torch.nn.Module`` as well.
+``fedrank.FunctionRanker`` makes one from a JAX function; with ``fedrank-zoo`` ``ranker=`` takes PyTorch modules, too.
 """
 
 from dataclasses import dataclass

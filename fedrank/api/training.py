@@ -43,8 +43,8 @@ def run(
         settings: Settings of the protocol, by the names that ``fedrank run PROTOCOL --help`` shows: ``rounds=50``;
             those of a table by their last name where it is clear (``label="ill"`` for ``silos.label``), with ``__``
             for the dot (``privacy__p=0.5``), or as a dictionary (``privacy={"p": 0.5}``). ``ranker``,
-            ``clicks`` and ``aggregate`` also take objects: a ``FunctionRanker`` or a ``torch.nn.Module``, a click
-            model, a rule.
+            ``clicks`` and ``aggregate`` also take objects: a ``FunctionRanker`` or, with ``fedrank-zoo``, a
+            ``torch.nn.Module``, a click model, a rule.
 
     Returns:
         The result.

@@ -29,7 +29,8 @@ from cyclopts.help.formatters.plain import PlainFormatter
 from typing_extensions import override
 
 from fedrank import __version__
-from fedrank.core.errors import ConfigError, FedrankError, FedrankWarning, report_crashes
+from fedrank.core import registry
+from fedrank.core.errors import IN_ZOO, ZOO, ConfigError, FedrankError, FedrankWarning, report_crashes
 from fedrank.core.programs import keep_programs_of_commands
 from fedrank.core.words import printable
 
@@ -88,6 +89,7 @@ NEW_NAMES = {
 GONE_VALUES = {
     ("--sketch.mode", "per-query"): "take publish-once, which finds more at the same ε",
     ("--sketch.mode", "paper"): "it is the protocol silo-sketch-2021 of fedrank-zoo",
+    ("--slates.mode", "published"): "it is the protocol vertical-slate-2024 of fedrank-zoo, which has --slates.faults",
 }
 
 
@@ -104,11 +106,13 @@ def use_new_names(tokens: list[str]) -> list[str]:
         if f"{flag}={value}" in tokens or (flag, value) in pairwise(tokens):
             raise ConfigError(f"{flag} {value} is gone: {instead}.")
     tokens = list(tokens)
+    _refuse_missing(tokens)
     for length in (2, 1):
         old = " ".join(tokens[:length])
         if old in NEW_NAMES and not _is_new(tokens):
             tokens[:length] = NEW_NAMES[old].split()
             _say(old, NEW_NAMES[old])
+            _refuse_missing(tokens)
             break
     for old, new in NEW_NAMES.items():
         *command, flag = old.split()
@@ -117,6 +121,16 @@ def use_new_names(tokens: list[str]) -> list[str]:
                 tokens[place] = token.replace(flag, new.split()[-1], 1)
                 _say(old, new)
     return tokens
+
+
+def _refuse_missing(tokens: list[str]) -> None:
+    """Say where a command of ``fedrank-zoo`` comes from, if it is not installed."""
+    names = [".".join(tokens[:length]) for length in (3, 2)]
+    if tokens[:2] == ["privacy", "attack"]:  # all below it are such
+        names.append("privacy.attack.documents")
+    for name in names:
+        if name in IN_ZOO and name not in registry.names("fedrank.commands"):
+            raise ConfigError(ZOO.format(f"fedrank {' '.join(tokens[: name.count('.') + 1])}"))
 
 
 def _is_new(tokens: list[str]) -> bool:

@@ -148,7 +148,8 @@ class RankingRun(RunConfig):
         high=2**63 - 1,
     )
     clicks: str = setting(
-        "navigational", "Click model: one of fedrank data clicks list, or a file of fedrank data clicks fit."
+        "navigational",
+        "Click model: one of fedrank data clicks list, or a file of fedrank data clicks fit (fedrank-zoo).",
     )
     depth: int = setting(10, "Results that a user is shown, and that the reward counts.", low=1, high=16)
     ranker: str = setting("linear", "Ranker: linear or mlp.")

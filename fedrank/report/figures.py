@@ -366,6 +366,11 @@ class Level:
     ours: bool = False
 
 
+def _ratio(logarithm: float) -> float:
+    """The ratio of a logarithm, within what a float holds: separated labels have coefficients of hundreds."""
+    return math.exp(min(max(logarithm, -700.0), 700.0))
+
+
 def ratio_ticks(low: float, high: float) -> list[float]:
     """Logarithms of round ratios, for an axis of logarithms.
 
@@ -375,7 +380,9 @@ def ratio_ticks(low: float, high: float) -> list[float]:
     if high - low < math.log(4):
         return [math.log(value) for value in ticks(math.exp(low), math.exp(high), 5)]
     times = (1, 2, 5) if high - low < math.log(1000) else (1,)
-    logs = [math.log(m) + k * math.log(10) for k in range(-20, 20) for m in times]
+    first, last = math.floor(low / math.log(10)), math.ceil(high / math.log(10))
+    each = max(1, (last - first) // 10)  # powers of ten between two ticks
+    logs = [math.log(m) + k * math.log(10) for k in range(first - first % each, last + 1, each) for m in times]
     return [one for one in logs if low <= one <= high]
 
 
@@ -402,7 +409,7 @@ def levels_figure(
     domain = nice_domain([*ends, *([0.0] if signed or ratio else [])])
     panel = Panel(_LEVEL_WIDTH, _LEVEL_HEIGHT * len(levels), domain)
     places = ratio_ticks(*domain) if ratio else ticks(*domain, 5)
-    panel.x_axis(places, (lambda v: f"{math.exp(v):.3g}") if ratio else decimal_labels(places, signed=signed))
+    panel.x_axis(places, (lambda v: f"{_ratio(v):.3g}") if ratio else decimal_labels(places, signed=signed))
     if (signed or ratio) and domain[0] < 0 < domain[1]:
         panel.vertical(0.0, width=1.2)
     for row, level in enumerate(levels):
@@ -413,7 +420,7 @@ def levels_figure(
             panel.interval(level.low, level.high, y, colour, width=6.0, opacity=0.3)
         panel.dot(panel.x(level.value), y, colour, radius=5.9)
         number = f"{level.value:{'+' if signed else ''},.{digits}f}".replace("-", "−")
-        number = f"{math.exp(level.value):.{digits}g}" if ratio else number
+        number = f"{_ratio(level.value):.{digits}g}" if ratio else number
         panel.add(text(0, above, level.name, size=13.0))
         panel.add(text(panel.width, above, number, size=13.0, fill=colour, anchor="end", weight="600"))
     return compose([panel], title, said)

@@ -208,7 +208,7 @@ def study_opening(paper: Paper, shown: Sequence[StudyRuns]) -> Opening:
         gap = " " if sentence else ""
         sentence += say(f"{gap}Of the printed numbers that are computed without runs, ", Share(ours, of), " are met.")
     if missing:
-        sentence += say(" ", Share(missing, len(shown)), " studies did not run: their data is not here.")
+        sentence += say(" ", Share(missing, len(shown)), " studies did not run: their data, or a plug-in, is not here.")
     numbers = []
     if judged:
         far = max(judged, key=lambda gap: abs(gap.mean))

@@ -123,7 +123,7 @@ def user_of_file(path: str | Path, grades: int, depth: int) -> CascadeUser:
     """
     path = Path(path)
     if not path.is_file():
-        raise MissingDataError("there is no such file; fedrank data clicks fit --out writes one.", path)
+        raise MissingDataError("there is no such file; fedrank data clicks fit --out of fedrank-zoo writes one.", path)
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         if kept["format"] != FORMAT:

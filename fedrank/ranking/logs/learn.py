@@ -198,7 +198,7 @@ def learn_from_log(
     if not read.features.shape[1]:
         raise DataError(
             f"{name} has no features of documents, so that no ranker can be learnt from it: log them with each result, "
-            "or give a table with --features. Click models need none: fedrank data clicks fit."
+            "or give a table with --features. Click models need none: fedrank data clicks fit (fedrank-zoo)."
             + "".join(f" No feature is {one}." for one in read.odd_features(are=False))
         )
     bias = _bias(read, position_bias)

@@ -8,9 +8,10 @@ or a row for each session, with lists by rank (``query_id``, ``url_ids``, ``clic
 Behavior Insights (UBI), JSON lines of queries and events as OpenSearch's and other engines' plugins write them. Files
 are read in batches; of all rows of one query, document and features the features are kept once.
 
+Queries that differ in capitals or spaces alone are one, also where they are ids.
+
 Rules, each of which is counted in :attr:`ClickLog.left_out` where it applies:
 
-* Queries that differ in capitals or spaces alone are one.
 * A log without sessions has one wherever the query changes or positions do not ascend.
 * A log without positions has them by the order of a session's rows; a row without one in a log that has them is left
   out, and so is a position beyond :attr:`LogFormat.deepest`.
@@ -408,7 +409,7 @@ class _Builder:
         owner = np.unique(number[of_search[0]], return_inverse=True)[1]
         kept = np.ones(len(self.names), bool)
         for k, column in enumerate(rows["features"][:_LOOKED_AT].T):
-            if _tells_clicks(column, click):
+            if _tells_clicks(column, click, rows["position"][:_LOOKED_AT]):
                 why, kept[k] = "it tells by itself what was clicked, as what is written after a click does", False
             elif _share_changed(next_search, column[first]) > _SOME + 3 * _share_changed(of_search, column, owner):
                 why, kept[k] = "one value for all results of a search, and another for the next one", False
@@ -642,17 +643,27 @@ def _share_changed(
     return float((changed if owner is None else np.bincount(owner, changed) > 0).mean())
 
 
-def _tells_clicks(values: np.ndarray, clicked: np.ndarray) -> bool:
-    """True if nearly all rows with another value than the commonest were clicked, or if values order by clicks."""
-    different, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    other = place != counts.argmax()
-    clicks = np.bincount(place, clicked, len(different))
+def _tells_clicks(values: np.ndarray, clicked: np.ndarray, position: np.ndarray) -> bool:
+    """True if nearly all rows with another value than the commonest were clicked, or if values order by clicks.
+
+    The order is looked at within each position: by a good score lists are sorted, and clicks stand at their top.
+    """
+    different, counts = np.unique(values, return_counts=True)
+    other = values != different[counts.argmax()]
     if min(other.sum(), clicked.sum(), (~clicked).sum()) < _FEWEST:
         return False
+    if clicked[other].mean() > _NEARLY > 2 * clicked[~other].mean():
+        return True
     # Pairs of a click and none in which the click has the higher value, half of those with one value: the AUC.
-    none = counts - clicks
-    auc = clicks @ (np.cumsum(none) - none / 2) / (clicks.sum() * none.sum())
-    return bool(abs(auc - 0.5) > _NEARLY - 0.5 or (clicked[other].mean() > _NEARLY > 2 * clicked[~other].mean()))
+    higher = pairs = 0.0
+    for at in np.unique(position):
+        here = position == at
+        _, place, counts = np.unique(values[here], return_inverse=True, return_counts=True)
+        clicks = np.bincount(place, clicked[here], len(counts))
+        none = counts - clicks
+        higher += clicks @ (np.cumsum(none) - none / 2)
+        pairs += clicks.sum() * none.sum()
+    return bool(pairs and abs(higher / pairs - 0.5) > _NEARLY - 0.5)
 
 
 class _Growing:

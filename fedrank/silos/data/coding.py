@@ -215,8 +215,11 @@ def write_flag(flag: str, value: Any) -> str:
 
     >>> write_flag("missing", "<5")
     "--missing '<5'"
+    >>> write_flag("missing", "--")
+    '--missing=--'
     """
-    return f"--{flag} {shlex.quote(str(value))}"
+    between = "=" if str(value).startswith("-") else " "
+    return f"--{flag}{between}{shlex.quote(str(value))}"
 
 
 def quote_names(names: Iterable[str]) -> str:

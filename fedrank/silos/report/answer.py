@@ -138,7 +138,8 @@ def methods(one: Answer) -> str:
         "folds. The shrunk model is the mean over sets of silos, spreads between their coefficients and ridge "
         "penalties, each weighed by its posterior probability (Hoeting et al. 1999), with a normal prior from the "
         "other silos’ models and Laplace’s approximation. AUCs and paired differences have "
-        "DeLong's standard errors (DeLong et al. 1988), with placements within folds (LeDell et al. 2015). A silo was "
+        "DeLong's standard errors (DeLong et al. 1988), with placements within folds (LeDell et al. 2015); intervals "
+        "of AUCs are symmetric in the logit (Pepe 2003). A silo was "
         f"said to help or to harm where the AUC of a model of the rows of {one.name} and its own differed from that of "
         f"{one.name} alone at p < 0.05 after Bonferroni's correction for {len(one.names) - 1} silos; harms that "
         f"would have been detected with a power of 0.8 are given. Computed with fedrank {__version__}."
@@ -200,7 +201,7 @@ def _chart(one: Answer) -> Any:
         known = row.auc.error == row.auc.error
         ends = (low, high) if known else (None, None)
         levels.append(Level(_title(row), row.auc.value, *ends, ours=row.way == RECOMMENDED))
-    said = [f"{one.own.rows:,} rows, cross-fitted; 95 % intervals (DeLong)"]
+    said = [f"{one.own.rows:,} rows, cross-fitted; 95 % intervals (DeLong’s errors, in the logit)"]
     return levels_figure(levels, f"AUC at {one.name}", said, _DIGITS)
 
 

@@ -62,7 +62,7 @@ _CLIPPED = "Q-values, cut to a range but without noise; targets and gradients of
 _NOT_COVERED = (
     "No feature of a candidate or a user, no click, no engagement and no weight of a local network leaves a platform.",
     "A target is an engagement and what is expected after it, and a gradient is other than 0 where a click was: who "
-    "receives them learns much of both. How much is measured by: fedrank privacy attack slates.",
+    "receives them learns much of both. How much is measured by: fedrank privacy attack slates (fedrank-zoo).",
 )
 
 

@@ -88,7 +88,7 @@ def ledger_words(run: Run) -> list[str]:
         out.append(
             f"What it tells: {to} {verb} targets of {of}. A target is the engagement of a "
             f"transition{divided}{follows}, so that engagement can be estimated from it, although no message names it. "
-            "How well: fedrank privacy attack slates."
+            "How well: fedrank privacy attack slates (fedrank-zoo)."
         )
     return out
 

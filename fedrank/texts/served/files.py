@@ -61,6 +61,13 @@ _NO_TITLE = re.compile(r"^microsoft \w+ - |^untitled|\.(docx?|pdf|tex|indd|rtf|o
 _NAMES_READERS = re.compile(r"(?ism)\A(?:---|\+\+\+).*?^[\s\-\"']*readers?[\"']?\s*[:=]")
 _LONGEST_FRONT = 4000
 _FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+#: Tags in Markdown that are no text; others, such as ``List<String>``, are.
+_TAG = re.compile(
+    r"</?(?:a|abbr|b|big|blockquote|br|center|cite|code|col|colgroup|dd|del|details|div|dl|dt|em|figcaption|figure|font"
+    r"|h[1-6]|hr|i|iframe|img|input|ins|kbd|li|mark|ol|p|picture|pre|q|s|samp|script|section|small|source|span|strike"
+    r"|strong|style|sub|summary|sup|table|tbody|td|tfoot|th|thead|tr|tt|u|ul|var|video|wbr)\b[^<>]*>",
+    re.IGNORECASE,
+)
 #: Names of columns and keys, lower case, the first one present counts.
 _IDS, _TITLES = ("id", "_id"), ("title", "subject", "headline")
 _TEXTS = ("text", "body", "content", "description")
@@ -302,8 +309,26 @@ def _of_text(raw: bytes) -> _Parts:
     return *_split_title(_decode(raw)), {}
 
 
+def _without_tags(html: str) -> str:
+    """The text of HTML in Markdown: comments, scripts and styles that end are left out, and tags that HTML knows."""
+    for start, end in (("<!--", "-->"), ("<script", "</script>"), ("<style", "</style>")):
+        parts, at = list[str](), 0
+        while (first := html.find(start, at)) >= 0 and (last := html.find(end, first)) >= 0:
+            parts.append(html[at:first])
+            at = last + len(end)
+        html = "".join(parts) + html[at:]
+    return _TAG.sub("", html)
+
+
+def _text_of_token(token: Any) -> str:
+    """Text of a part of a paragraph in Markdown."""
+    if token.type == "html_inline":
+        return _without_tags(token.content)
+    return "\n" if token.type.endswith("break") else token.content
+
+
 def _without_marks(markdown: str) -> str:
-    """The text of Markdown without marks and HTML: paragraphs, headings and items apart, a table's row a line.
+    """The text of Markdown without marks and tags: paragraphs, headings and items apart, a table's row a line.
 
     A text of more than two million characters stays as it is written.
     """
@@ -313,16 +338,16 @@ def _without_marks(markdown: str) -> str:
 
     blocks: list[str] = []
     outside = blocks
-    for token in MarkdownIt("commonmark").enable("table").parse(markdown):
+    for token in MarkdownIt("commonmark", {"maxNesting": 100}).enable("table").parse(markdown):
         if token.type == "tr_open":
             outside, blocks = blocks, []
         elif token.type == "tr_close":
             outside.append("\t".join(blocks))
             blocks = outside
         elif token.type == "inline":
-            parts = [one for one in token.children or () if one.type != "html_inline"]
-            text = "".join("\n" if one.type.endswith("break") else one.content for one in parts)
-            blocks.append(text)
+            blocks.append("".join(map(_text_of_token, token.children or ())))
+        elif token.type == "html_block":
+            blocks += [text] if (text := _without_tags(token.content).strip()) else []
         elif token.type in ("fence", "code_block"):
             blocks.append(token.content.rstrip())
     return "\n\n".join(blocks)

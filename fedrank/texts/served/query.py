@@ -224,7 +224,7 @@ def find_snippet(text: str, words: Sequence[str], analyser: Analyser) -> Snippet
     piece, marks = text[start : start + SNIPPET], list[tuple[int, int]]()
     if len(text) > start + SNIPPET:  # ends with a word, where one ends near and all that was asked for stays
         last = max((end for at, end, _ in places if at >= start and end <= start + SNIPPET), default=start)
-        cut = text.rfind(" ", max(last, start + SNIPPET - _BEFORE), start + SNIPPET)
+        cut = text.rfind(" ", max(last, start + SNIPPET - _BEFORE), start + SNIPPET + 1)
         piece = text[start:cut] if cut >= 0 else piece
     for at, end, _ in places:
         if at < start or end > start + len(piece):

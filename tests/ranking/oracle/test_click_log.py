@@ -9,7 +9,7 @@ import pytest
 
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError
 from fedrank.ranking.logs.columns import LogFormat
-from fedrank.ranking.logs.read import ClickLog, read_log
+from fedrank.ranking.logs.read import ClickLog, _tells_clicks, read_log
 from fedrank_zoo.click_fit.models import Sessions
 
 #: Two queries; the document a of the first is shown with other features the second time.
@@ -305,3 +305,20 @@ def test_a_cut_file_and_one_that_is_no_utf_8_are_one_error(name, tmp_path):
 def test_text_that_was_named_as_a_feature_is_one_error():
     with pytest.raises(FormatError, match=r"euros.*19,90"):
         read_log(log_with_odd_columns(), LogFormat(features=("price", "euros")))
+
+
+def test_a_score_that_lists_are_sorted_by_is_a_feature_however_much_the_top_is_clicked():
+    """Lists of 40 in the order of a score, clicked with probability 0.9 / position² where a result is relevant."""
+    random = np.random.default_rng(5)
+    lists, length = 1500, 40
+    score = -np.sort(-random.normal(size=(lists, length)), axis=1)
+    place = np.broadcast_to(np.arange(1, length + 1), score.shape)
+    relevant = random.random(score.shape) < 1 / (1 + np.exp(-2 * score))
+    clicked = relevant & (random.random(score.shape) < 0.9 / place**2)
+    seconds = np.where(clicked, random.exponential(size=score.shape), 0.0)
+    values, clicks, places = score.ravel(), clicked.ravel(), place.ravel()
+    from sklearn.metrics import roc_auc_score
+
+    assert roc_auc_score(clicks, values) > 0.95  # over all positions together
+    assert not _tells_clicks(values, clicks, places)
+    assert _tells_clicks(seconds.ravel(), clicks, places)

@@ -151,7 +151,7 @@ def observe(settings: LinkAttack, mode: str) -> Record:
     finally:
         conversation.POLL = minute
     record.requests.sort(key=lambda one: one.at)
-    if found := len(record.stored) - sum(map(len, reports_of(record))):
+    if (found := len(record.stored) - sum(map(len, reports_of(record)))) > 0:
         raise RunError(f"{found} of {len(record.stored)} reports that the hub keeps came by no request that was seen.")
     return record
 

@@ -1,0 +1,47 @@
+"""What the plug-ins are called is known without them, so that errors can say where they come from."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fedrank.cli import main
+from fedrank.core import registry
+from fedrank.core.errors import IN_ZOO, ConfigError, UnknownNameError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_names_are_those_of_the_entry_points():
+    project = tomllib.loads((ROOT / "zoo" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = project["entry-points"]
+    assert sorted(IN_ZOO) == sorted({name for group in groups if group != "fedrank.modules" for name in groups[group]})
+
+
+def test_a_name_that_is_not_installed_is_said_to_be_of_the_plug_ins():
+    assert "fedrank-zoo" in str(UnknownNameError("protocol", "ifca", ["fedavg"]))
+    assert "fedrank-zoo" not in str(UnknownNameError("column", "lie", ["age"]))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "search mcp --owner north",
+        "hub witness",
+        "witness",
+        "privacy attack",
+        "privacy attack links",
+        "data clicks fit log.csv",
+    ],
+)
+def test_a_command_that_is_not_installed_is_no_other_one(command, monkeypatch):
+    assert main.use_new_names(command.split())  # it is installed here
+    monkeypatch.setattr(registry, "names", lambda group: [])
+    with pytest.raises(ConfigError, match="fedrank-zoo"):
+        main.use_new_names(command.split())
+
+
+def test_other_commands_are_not_touched(monkeypatch):
+    monkeypatch.setattr(registry, "names", lambda group: [])
+    for command in ("search ask wings", "privacy overview", "hub serve hub", "run foltr-es"):
+        assert main.use_new_names(command.split()) == command.split()

@@ -102,10 +102,10 @@ class Device:
         allow_http: Plain http to another machine, where the network itself is protected.
         relay: URL of an oblivious relay, through which everything goes that this device sends: the hub then sees no
             address.
-        witnesses: Public keys of witnesses of the hub's log, as ``fedrank hub witness`` (fedrank-zoo) shows them. A model
-            is used only if enough of them cosigned the log that has it: they have seen that it only grew, so that no
-            one else gets another one. Without them a device sees that the log never changed since its own first
-            contact.
+        witnesses: Public keys of witnesses of the hub's log, as ``fedrank hub witness`` (fedrank-zoo) shows them. A
+            model is used only if enough of them cosigned the log that has it: they have seen that it only grew, so
+            that no one else gets another one. Without them a device sees that the log never changed since its own
+            first contact.
         quorum: How many of them are needed; by default more than half.
         attest: Called at the enrolment with a hub that wants a statement of the device's platform, with the hub's
             challenge and the kinds that it accepts. Returns the kind and the statement, which JSON can write.

@@ -69,7 +69,10 @@ def test_no_command_draws_on_another_console():
     assert not [path.name for path in files if "from rich.console import" in path.read_text("utf-8")]
 
 
-def test_errors_warnings_and_log_lines_hold_nothing_to_obey(monkeypatch, capsys):
+def test_errors_warnings_and_log_lines_hold_nothing_to_obey(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "federation.toml").touch()
+
     def fail(*_, **__):
         warnings.warn(HOSTILE, FedrankWarning, stacklevel=1)
         raise ConfigError(HOSTILE)

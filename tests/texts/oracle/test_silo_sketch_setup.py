@@ -258,9 +258,8 @@ def test_messages_through_bytes_give_the_same_rows():
 @pytest.mark.parametrize("where", ["sum-vectors", "sum-unmasking", "publish", "receive"])
 def test_the_others_go_on_without_a_silo(collection, where):
     setup = _quiet()[0]
-    heard = []
-    state, parties, ledger = run(setup, absent=[(where, 1)], heard=heard.append)
-    assert heard == [exchange.name for exchange in setup.exchanges]
+    state, parties, ledger = run(setup, absent=[(where, 1)])
+    assert list(dict.fromkeys(entry.exchange for entry in ledger)) == [exchange.name for exchange in setup.exchanges]
     here = (0, 2) if where == "sum-vectors" else (0, 1, 2)
     silos = [small_federation().silos[k] for k in here]
     assert state.totals[-1] == sum(silo.n_documents for silo in silos)

@@ -194,7 +194,7 @@ def _fault(tokens: list[bytes], qid: bool) -> str:
         if not features or not features[0].startswith(b"qid:") or features[0] == b"qid:":
             got = f"got {shown(features[0][:40])!r}" if features else "got nothing"
             return (
-                f"the label must be followed by the query, as qid:NAME; {got}. The word qid is in small letters; sizes of "
+                f"the label must be followed by the query, as qid:NAME; {got}. qid is in small letters; sizes of "
                 "queries in a separate file are given in Python, as groups."
             )
         features = features[1:]

@@ -1,7 +1,8 @@
 // Devices of the JavaScript SDK in one process, with users who click on what has a large first feature.
 //
 // Arguments: the bundle, the hub's address, and options of a device in JSON, to which `echo` may be added: statements
-// that repeat a challenge for a phone of that name. The first line of input is the enrolment token; each further line is
+// that repeat a challenge for a phone of that name; and `together`: devices go on until all have been counted, so that
+// the last one does not buy alone in an epoch that needs several sales. The first line of input is the enrolment token; each further line is
 // a JSON list of numbers of devices, which then search and report until the hub has counted one more message of each.
 // The answer is a line: of each of them its token and what was sent; or, of a device whose number is below zero, what
 // two synchronisations come to. The end of the input ends the process.
@@ -10,7 +11,8 @@ import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
 const [file, hub, given = "{}"] = process.argv.slice(2);
-const { echo, ...options } = JSON.parse(given);
+const { echo, together, ...options } = JSON.parse(given);
+let waiting = 0;
 const { Device, MemoryStore } = await import(pathToFileURL(file));
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 const enrolment = (await lines.next()).value;
@@ -43,6 +45,7 @@ async function report(number) {
     while (device.wantsClicks) search(device, (await store.change((kept) => kept)).terms);
     return { told: [...told, await device.sync()], said, ledger: await device.ledger() };
   }
+  waiting += 1;
   const before = (await device.ledger()).filter(({ outcome }) => outcome === "counted").length;
   for (const end = Date.now() + 270_000; Date.now() < end; ) {
     await device.sync();
@@ -51,6 +54,11 @@ async function report(number) {
     if (counted > before) {
       const { round, body, epsilon } = messages.at(-1);
       const { putBack } = await device.privacy();
+      for (waiting -= 1; together && waiting > 0 && Date.now() < end; ) {
+        await device.sync();
+        while (device.wantsClicks) search(device, terms);
+        await new Promise((resolve) => setTimeout(resolve, 20));
+      }
       return { token, round, epsilon, body: Buffer.from(body).toString("hex"), messages: messages.length, putBack };
     }
     while (device.wantsClicks) search(device, terms);

@@ -84,7 +84,7 @@ def test_through_a_relay_the_hub_sees_one_size_and_nobody(tmp_path):
 
         world.app.__class__.__call__ = watched
         try:
-            with devices(built(), world.url, ENROLMENT, relay=world.relay) as report:
+            with devices(built(), world.url, ENROLMENT, relay=world.relay, together=True) as report:
                 told = [one for _ in range(3) for one in report(range(6))]
         finally:
             world.app.__class__.__call__ = original

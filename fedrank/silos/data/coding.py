@@ -218,8 +218,9 @@ def write_flag(flag: str, value: Any) -> str:
     >>> write_flag("missing", "--")
     '--missing=--'
     """
-    between = "=" if str(value).startswith("-") else " "
-    return f"--{flag}{between}{shlex.quote(str(value))}"
+    value = str(value)
+    between = "=" if value.startswith("-") and not value[1:2].isdigit() else " "  # else it is read as a flag
+    return f"--{flag}{between}{shlex.quote(value)}"
 
 
 def quote_names(names: Iterable[str]) -> str:

@@ -67,15 +67,15 @@ class Anyone:
     """Askers of whom all may ask as often as they like."""
 
     def know(self, name: str, token: str) -> Admitted:
-        """The asker, who may ask."""
+        """What the owner knows of an asker: in no group, without a key, whatever its token is."""
         return Admitted()
 
     def count(self, name: str, kind: str, identity: bytes, day: int, person: str) -> str:
-        """Never a reason against it."""
+        """The reason against a question, which is empty: no budget is used up."""
         return ""
 
     def note(self, name: str, kind: str, query: str, documents: Sequence[str]) -> None:
-        """Nothing is written down."""
+        """Keep no record of what was asked and given, so that a query costs no write to the disk."""
 
 
 def measured(documents: int, words: int) -> dict[str, Any]:

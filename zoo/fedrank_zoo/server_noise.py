@@ -226,12 +226,12 @@ class ServerNoised(ClearWeights):
 
     @property
     def rounds(self) -> int:
-        """Rounds of the run."""
+        """Number of rounds of the run, at least 1; 1 before the run's bounds are known."""
         return self.bounds.rounds if self.bounds else 1
 
     @property
     def times(self) -> int:
-        """Rounds of a device."""
+        """Most rounds in which one device takes part, at least 1; 1 before the run's bounds are known."""
         return min(self.bounds.times, self.rounds) if self.bounds else 1
 
     @property

@@ -359,7 +359,7 @@ class GaussianShares(Shares):
 
     @property
     def times(self) -> int:
-        """Rounds of a device."""
+        """Most rounds in which one device takes part, at least 1; 1 before the run's bounds are known."""
         return min(self.bounds.times, self.bounds.rounds) if self.bounds else 1
 
     @property

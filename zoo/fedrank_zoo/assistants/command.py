@@ -1,4 +1,4 @@
-"""``fedrank search mcp``."""
+"""The command ``fedrank search mcp``: a search of several owners as two tools of an MCP server."""
 
 from __future__ import annotations
 

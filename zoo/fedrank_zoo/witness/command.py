@@ -1,4 +1,4 @@
-"""``fedrank hub witness``."""
+"""The command ``fedrank hub witness``: serves what cosigns the public logs of hubs and compares what others see."""
 
 from __future__ import annotations
 

@@ -218,10 +218,11 @@ def test_an_owner_that_is_served_follows_its_folder(tmp_path, monkeypatch):
     with ThreadedServer(app):
         (texts / "b.txt").write_text("another wing")
         (texts / "a.txt").unlink()
-        end = time.monotonic() + 20
-        while time.monotonic() < end and asyncio.run(app._work(lambda: app._owner.engine.get("a.txt"))):
+        end, ids = time.monotonic() + 20, ["a.txt"]
+        while time.monotonic() < end and ids != ["b.txt"]:  # between the two commits of a change there is neither
             time.sleep(0.1)
-        ids = [hit.id for hit in asyncio.run(app._work(lambda: app._owner.search(["wing"], 5)))]
+            ids = [hit.id for hit in asyncio.run(app._work(lambda: app._owner.search(["wing"], 5)))]
+        assert not asyncio.run(app._work(lambda: app._owner.engine.get("a.txt")))
     assert ids == ["b.txt"]
 
 

@@ -30,7 +30,7 @@ from typing_extensions import override
 
 from fedrank import __version__
 from fedrank.core import registry
-from fedrank.core.errors import IN_ZOO, ZOO, ConfigError, FedrankError, FedrankWarning, report_crashes
+from fedrank.core.errors import ConfigError, FedrankError, FedrankWarning, report_crashes
 from fedrank.core.programs import keep_programs_of_commands
 from fedrank.core.words import printable
 
@@ -123,14 +123,24 @@ def use_new_names(tokens: list[str]) -> list[str]:
     return tokens
 
 
+#: Commands of ``fedrank-zoo``, their words with dots between: where it is missing, errors name it.
+COMMANDS_OF_ZOO = (
+    *("data.clicks.fit", "hub.witness", "privacy.mechanisms", "reproduce.aol4foltr", "reproduce.leaderboard"),
+    *("search.mcp", *(f"privacy.attack.{one}" for one in ("documents", "links", "records", "sketch", "slates"))),
+)
+
+
 def _refuse_missing(tokens: list[str]) -> None:
     """Say where a command of ``fedrank-zoo`` comes from, if it is not installed."""
     names = [".".join(tokens[:length]) for length in (3, 2)]
     if tokens[:2] == ["privacy", "attack"]:  # all below it are such
         names.append("privacy.attack.documents")
     for name in names:
-        if name in IN_ZOO and name not in registry.names("fedrank.commands"):
-            raise ConfigError(ZOO.format(f"fedrank {' '.join(tokens[: name.count('.') + 1])}"))
+        if name in COMMANDS_OF_ZOO and name not in registry.names("fedrank.commands"):
+            raise ConfigError(
+                f"'fedrank {' '.join(tokens[: name.count('.') + 1])}' is of fedrank-zoo, a distribution beside this "
+                "one: pip install fedrank-zoo (in a clone: -e zoo)."
+            )
 
 
 def _is_new(tokens: list[str]) -> bool:

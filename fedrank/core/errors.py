@@ -26,6 +26,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import faulthandler
+import importlib.util
 import os
 from collections.abc import Callable, Iterable
 
@@ -56,24 +57,6 @@ class NotNativeError(ConfigError):
     """Settings that need JAX; the message says which of them does, as the end of a sentence."""
 
 
-# fmt: off
-#: Names that ``fedrank-zoo`` adds, of commands their words with dots between: where it is missing, errors name it.
-IN_ZOO = (
-    "apfl", "app-attest", "async-pdgd", "clear-2021", "coltr", "dask", "data.clicks.fit", "dbgd", "ditto",
-    "fang-krum", "fang-trimmed-mean", "fedbn", "fedfomo", "fedper-pdgd", "foltr-cma", "foltr-coltr",
-    "foltr-es-2019", "foltr-nes", "foltr-pdgd-2021", "gamma-shares", "hub.witness", "ifca", "least-squares",
-    "leave-one-out", "lie", "mdprank", "mgd", "mlflow", "optuna", "play-integrity", "privacy.attack.documents",
-    "privacy.attack.links", "privacy.attack.records", "privacy.attack.sketch", "privacy.attack.slates",
-    "privacy.mechanisms", "published-halves", "published-one-sided", "random-metric", "rankguard", "ray",
-    "reproduce.aol4foltr", "reproduce.leaderboard", "reverse-top-k", "scaled-inverse", "search.mcp", "server-noise",
-    "silo-sketch-2021", "sketch-answers-as-printed", "slateq-2024", "study-messages", "targeted-seeds",
-    "tensorboard", "vertical-slate-2024", "webauthn",
-)
-# fmt: on
-#: The sentence about such a name.
-ZOO = "{!r} is of fedrank-zoo, a distribution beside this one: pip install fedrank-zoo (in a clone: -e zoo)."
-
-
 class UnknownNameError(ConfigError):
     """A name that no registry entry has.
 
@@ -81,13 +64,17 @@ class UnknownNameError(ConfigError):
         kind: What was looked up, such as ``"click model"``.
         name: The name that was asked for.
         known: The names that exist.
+        plug_ins: Packages can add such names, as ``fedrank-zoo`` does where it is installed.
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]):
+    def __init__(self, kind: str, name: str, known: Iterable[str], plug_ins: bool = False):
         self.kind, self.name, self.known = kind, name, sorted(known)
         close = difflib.get_close_matches(str(name).lower(), [k.lower() for k in self.known], n=1, cutoff=0.5)
         hint = next((f" Did you mean {k!r}?" for k in self.known if close and k.lower() == close[0]), "")
-        hint = f" {ZOO.format(name)}" if name in IN_ZOO and kind not in ("column", "silo") else hint
+        if plug_ins and importlib.util.find_spec("fedrank_zoo") is None:
+            hint += (
+                " fedrank-zoo, a distribution beside this one, has more: pip install fedrank-zoo (in a clone: -e zoo)."
+            )
         super().__init__(f"There is no {kind} named {name!r}.{hint} Known: {', '.join(self.known) or 'none'}.")
 
 

@@ -88,7 +88,7 @@ def get(group: str, name: str) -> Any:
     """
     points = _points(group)
     if name not in points:
-        raise UnknownNameError(GROUPS[group], name, names(group))
+        raise UnknownNameError(GROUPS[group], name, names(group), plug_ins=True)
     try:
         return points[name].load()
     except (ImportError, AttributeError) as error:
@@ -187,7 +187,7 @@ class Registry(Generic[T]):
         if name in self._entries:
             return self._entries[name]
         if name not in self._names_of_group():
-            raise UnknownNameError(self.kind, name, self.names())
+            raise UnknownNameError(self.kind, name, self.names(), plug_ins=self.group is not None)
         return self._entry_of_group(name)
 
     def _names_of_group(self) -> list[str]:

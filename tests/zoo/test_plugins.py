@@ -7,19 +7,26 @@ import pytest
 
 from fedrank.cli import main
 from fedrank.core import registry
-from fedrank.core.errors import IN_ZOO, ConfigError, UnknownNameError
+from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.ranking.clicks.cascade import USERS
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_names_are_those_of_the_entry_points():
+def test_the_commands_are_those_of_the_entry_points():
     project = tomllib.loads((ROOT / "zoo" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    groups = project["entry-points"]
-    assert sorted(IN_ZOO) == sorted({name for group in groups if group != "fedrank.modules" for name in groups[group]})
+    assert sorted(main.COMMANDS_OF_ZOO) == sorted(project["entry-points"]["fedrank.commands"])
 
 
-def test_a_name_that_is_not_installed_is_said_to_be_of_the_plug_ins():
-    assert "fedrank-zoo" in str(UnknownNameError("protocol", "ifca", ["fedavg"]))
+def test_a_name_that_is_not_known_may_be_of_the_plug_ins(monkeypatch):
+    with pytest.raises(UnknownNameError) as installed:
+        registry.get("fedrank.protocols", "ifcaa")
+    assert "fedrank-zoo" not in str(installed.value)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UnknownNameError, match="fedrank-zoo"):
+        registry.get("fedrank.protocols", "ifcaa")
+    with pytest.raises(UnknownNameError, match="fedrank-zoo"):
+        USERS.get("dependent")
     assert "fedrank-zoo" not in str(UnknownNameError("column", "lie", ["age"]))
 
 

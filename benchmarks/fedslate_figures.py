@@ -23,8 +23,20 @@ from fedrank.core.lazy import jax
 from fedrank.engine.settings import with_setting
 from fedrank.engine.study import load_file, plan_runs, read_paper, run_sweep
 from fedrank.engine.variations import Variation
-from fedrank.report.charts import INK, MUTED, OKABE_ITO, Entry, Panel, compose, cross, decimal_labels, si_label, ticks
-from fedrank.report.figures import nice_domain, save
+from fedrank.report.charts import (
+    INK,
+    MUTED,
+    OKABE_ITO,
+    Entry,
+    Panel,
+    compose,
+    cross,
+    decimal_labels,
+    nice_domain,
+    si_label,
+    ticks,
+)
+from fedrank.report.figures import save
 from fedrank.slates.world.policies import TopFeature, rollout
 from fedrank.slates.world.satisfaction import preset
 

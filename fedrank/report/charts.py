@@ -138,6 +138,23 @@ def ticks(low: float, high: float, count: int, *, whole: bool = False) -> list[f
     return [round(i * step, 12) + 0.0 for i in range(first, last + 1)] or [low]
 
 
+def nice_domain(values: Sequence[float]) -> tuple[float, float]:
+    """Round ends of an axis that holds all values.
+
+    >>> nice_domain([0.352, 0.613]), nice_domain([-3.0, 41.0]), nice_domain([0.5])
+    ((0.35, 0.65), (-10.0, 50.0), (0.49, 0.51))
+    """
+    known = [value for value in values if math.isfinite(value)] or [0.0]
+    low, high = min(known), max(known)
+    if high - low <= 1e-12 * max(abs(low), abs(high), 1.0):
+        room = abs(high) * 0.02 or 0.01
+        return low - room, high + room
+    rough = (high - low) / 6
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * times for times in (1, 2, 5, 10) if power * times >= rough * 0.999)
+    return round(math.floor(low / step + 1e-9) * step, 12), round(math.ceil(high / step - 1e-9) * step, 12)
+
+
 def decimal_labels(places: Sequence[float], *, signed: bool = False) -> Label:
     """Labels with as many decimals as tell neighbouring ticks apart.
 
@@ -350,7 +367,7 @@ class Panel:
         self.add(element("path", d="".join(path), fill="none", stroke=colour, stroke_width=float(width), **about))
 
     def band(self, points: Sequence[tuple[float, float | None, float | None]], colour: str) -> None:
-        """Shade the area between a lower and an upper curve.
+        """Shade the area between a lower and an upper curve; where there is one point between gaps, draw a bar.
 
         Args:
             points: x, low and high; where an end is None or not finite the band has a gap.
@@ -361,6 +378,10 @@ class Panel:
             if low is not None and high is not None and _all_finite(low, high):
                 piece.append((self.x(x), self.y(low), self.y(high)))
                 continue
+            if len(piece) == 1:
+                about: dict[str, str | float | None] = {"stroke_width": 2.0, "opacity": 0.45}
+                (x, below, above), *_ = piece
+                self.add(element("line", x1=x, x2=x, y1=below, y2=above, stroke=colour, **about))
             if len(piece) > 1:
                 corners = [(x, high) for x, _, high in piece] + [(x, low) for x, low, _ in reversed(piece)]
                 path = "M" + "L".join(f"{x:.2f},{y:.2f}" for x, y in corners) + "Z"

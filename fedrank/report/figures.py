@@ -32,6 +32,7 @@ from fedrank.report.charts import (
     compose,
     decimal_labels,
     element,
+    nice_domain,
     si_label,
     text,
     text_width,
@@ -283,23 +284,6 @@ def line_chart(
 
 def _across(panel: Panel, value: float) -> list[tuple[float, float]]:
     return [(panel.x.low, value), (panel.x.high, value)]
-
-
-def nice_domain(values: Sequence[float]) -> tuple[float, float]:
-    """Round ends of an axis that holds all values.
-
-    >>> nice_domain([0.352, 0.613]), nice_domain([-3.0, 41.0]), nice_domain([0.5])
-    ((0.35, 0.65), (-10.0, 50.0), (0.49, 0.51))
-    """
-    known = [value for value in values if math.isfinite(value)] or [0.0]
-    low, high = min(known), max(known)
-    if high - low <= 1e-12 * max(abs(low), abs(high), 1.0):
-        room = abs(high) * 0.02 or 0.01
-        return low - room, high + room
-    rough = (high - low) / 6
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * times for times in (1, 2, 5, 10) if power * times >= rough * 0.999)
-    return round(math.floor(low / step + 1e-9) * step, 12), round(math.ceil(high / step - 1e-9) * step, 12)
 
 
 def apart(places: Sequence[float], sizes: Sequence[float], end: float) -> list[float]:

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from fedrank.report.charts import INK, OKABE_ITO, Chart, Entry, Panel, compose, decimal_labels, ticks
-from fedrank.report.figures import nice_domain
+from fedrank.report.charts import INK, OKABE_ITO, Chart, Entry, Panel, compose, decimal_labels, nice_domain, ticks
 from fedrank.report.statistics import t_quantile
 
 #: Rounds from which on a smoothing spline can be fitted.

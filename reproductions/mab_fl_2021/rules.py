@@ -26,8 +26,18 @@ from fedrank.engine.progress import Listener, Progress
 from fedrank.engine.settings import from_dict, with_setting
 from fedrank.engine.study import Study, load_file, shorten_run
 from fedrank.engine.variations import read_sweep
-from fedrank.report.charts import INK, OKABE_ITO, Chart, Entry, Panel, compose, decimal_labels, element, ticks
-from fedrank.report.figures import nice_domain
+from fedrank.report.charts import (
+    INK,
+    OKABE_ITO,
+    Chart,
+    Entry,
+    Panel,
+    compose,
+    decimal_labels,
+    element,
+    nice_domain,
+    ticks,
+)
 from fedrank.report.statistics import Estimate, mean_interval
 from fedrank.report.tables import Column, Table
 from fedrank.silos.bandit_fedavg import BanditFedAvg, evaluated_by

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import math
 import statistics
 import string
@@ -16,11 +17,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
-from typing import Any
 
 from fedrank.deploy.http.routes import REASONS
 from fedrank.deploy.terms import ONE_NUMBER
 from fedrank.metrics.online import REWARDS
+from fedrank.report.charts import (
+    OKABE_ITO,
+    Panel,
+    compose,
+    decimal_labels,
+    element,
+    nice_domain,
+    si_label,
+    ticks,
+    tooltip_of,
+)
 from fedrank.report.claims import Comparison, Ends, Measured, Named, Number, Opening, Sentence, Verdict, head, say
 from fedrank.report.html import Html, h, join
 from fedrank.report.statistics import Interval
@@ -93,8 +104,8 @@ _COPIES = {
 }
 #: Most points of a chart; neighbouring points of longer histories are averaged.
 _DRAWN = 80
-#: Fewest rounds on the horizontal axis.
-_WIDE = 10
+#: Fewest rounds on the horizontal axis; size of a chart.
+_WIDE, _WIDTH, _HEIGHT = 10, 360.0, 160.0
 
 
 @dataclass(frozen=True)
@@ -108,6 +119,11 @@ class Point:
     low: float | None
     high: float | None
     seconds: float | None
+
+    @property
+    def middle(self) -> float:
+        """Where the point stands among rounds."""
+        return (self.first + self.last) / 2
 
     @property
     def numbers(self) -> str:
@@ -175,84 +191,51 @@ def mean_of(block: Sequence[Point]) -> Point:
     return Point(block[0].first, block[-1].last, sum(p.reports for p in block), reward, low, high, seconds)
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """A vertical axis from ``low`` to ``high``, both multiples of ``step``."""
-
-    low: float
-    high: float
-    step: float
-
-    @classmethod
-    def over(cls, low: float, high: float) -> _Axis:
-        """The smallest axis that contains both values, with about five steps."""
-        step = _step((high - low) / 5)
-        return cls(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, step)
-
-    def at(self, value: float) -> float:
-        """Vertical position of a value: 0 at ``high`` (top), 1 at ``low`` (bottom)."""
-        return (self.high - value) / (self.high - self.low)
-
-    def ticks(self) -> list[tuple[float, str]]:
-        """Position and label of each tick."""
-        values = [self.low + i * self.step for i in range(round((self.high - self.low) / self.step) + 1)]
-        digits = max(0, -math.floor(math.log10(self.step) + 1e-9))
-        large = max(abs(self.low), abs(self.high)) >= 1e5
-        return [(self.at(v), f"{v:.3g}" if large else f"{v:,.{digits}f}") for v in values]
+def _round_axis(points: Sequence[Point]) -> tuple[float, float]:
+    """Ends of an axis of rounds."""
+    return points[0].first - 0.5, max(points[-1].last, points[0].first + _WIDE - 1) + 0.5
 
 
-def _step(rough: float, factors: Sequence[float] = (1, 2, 5, 10)) -> float:
-    """The smallest of these multiples of a power of ten that is at least ``rough``."""
-    power = 10.0 ** math.floor(math.log10(rough))
-    return next(m * power for m in factors if m * power >= rough * 0.999)
-
-
-def _width(points: Sequence[Point]) -> tuple[int, int]:
-    """First round of a chart, and number of rounds on its horizontal axis."""
-    return points[0].first, max(_WIDE, points[-1].last - points[0].first + 1)
-
-
-def _columns(points: Sequence[Point]) -> list[tuple[float, float, float]]:
-    """Left, middle and right of each point as fractions of the chart's width, in proportion to its rounds."""
-    start, rounds = _width(points)
-    edges = [((p.first - start) / rounds, (p.last + 1 - start) / rounds) for p in points]
-    return [(left, (left + right) / 2, right) for left, right in edges]
-
-
-def reward_picture(name: str, points: Sequence[Point]) -> Html:
+def reward_chart(name: str, points: Sequence[Point]) -> Html:
     """Chart of the reward with its 95 % band, or a sentence where there is none."""
     known = [(p, p.reward) for p in points if p.reward is not None]
     if not known:
         why = "These reports say nothing about the reward." if points else "The curve begins with the first round."
         return h("p", why, class_="empty")
     rewards = [reward for _, reward in known]
-    # A few intervals of rounds with next to no reports may leave the picture; the curve never does.
+    # A few intervals of rounds with next to no reports may leave the chart; the curve never does.
     lows = sorted(p.low for p in points if p.low is not None)
     highs = sorted((p.high for p in points if p.high is not None), reverse=True)
     low, high = min(rewards + lows[len(lows) // 20 :][:1]), max(rewards + highs[len(highs) // 20 :][:1])
     spare = max(0.0, 0.02 - (high - low)) / 2
-    axis = _Axis.over(low - spare, high + spare)
-    curve, band, marks = [], [], []
-    for p, (_, x, _) in zip(points, _columns(points), strict=True):
-        curve.append(None if p.reward is None else (x, axis.at(p.reward)))
-        band.append(None if p.low is None or p.high is None else (x, axis.at(p.high), axis.at(p.low)))
-        upright = h("line", x1=_part(x), x2=_part(x), y1="0", y2="100%")
-        marks.append(None if p.reward is None else join(upright, _dot(x, axis.at(p.reward))))
-    paths = []
-    for run in _runs(band):
-        outline = [(x, top) for x, top, _ in run] + [(x, bottom) for x, _, bottom in reversed(run)]
-        paths.append(h("path", d=_path(outline), class_="band" if len(run) > 1 else "error"))
-    lines = _runs(curve)
-    paths += [h("path", d=_path(run), class_="line") for run in lines if len(run) > 1]
-    inner = h("svg", *paths, viewBox="0 0 1000 1000", preserveAspectRatio="none", width="100%", height="100%")
-    ends = [_dot(*run[-1]) for run in lines if len(run) == 1 or run is lines[-1]]
-    label = f"Mean {name}: " + ", ".join(
-        f"{value_text(reward)} in {p.where}" for p, reward in known[:: max(1, len(known) - 1)]
-    )
-    return _picture("tall reward", label, points, axis.ticks(), [inner, *ends], marks)
+    low, high = nice_domain([low - spare, high + spare])
+    panel = Panel(_WIDTH, _HEIGHT, _round_axis(points), (low, high))
+    levels = ticks(low, high, 5)
+    panel.y_axis(levels, si_label if max(-low, high) >= 1e5 else decimal_labels(levels))
+    _draw_rounds(panel, points)
+    panel.band([(p.middle, _clip(p.low, low, high), _clip(p.high, low, high)) for p in points], OKABE_ITO[0])
+    for some, run in itertools.groupby(points, lambda p: p.reward is not None):
+        panel.line([(p.middle, p.reward or 0.0) for p in run if some], OKABE_ITO[0])
+    for p, reward in known:
+        panel.dot(panel.x(p.middle), panel.y(reward), OKABE_ITO[0], radius=7.0, note=p.words, opacity=0.0)
+    ends = (f"{value_text(reward)} in {p.where}" for p, reward in known[:: max(1, len(known) - 1)])
+    return _figure_of(panel, f"Mean {name}: {', '.join(ends)}")
 
 
-def checks_picture(rounds: Sequence[dict]) -> Html:
+def _clip(value: float | None, low: float, high: float) -> float | None:
+    return None if value is None else min(max(value, low), high)
+
+
+def _draw_rounds(panel: Panel, points: Sequence[Point]) -> None:
+    first, last = _round_axis(points)
+    panel.x_axis(ticks(math.ceil(first), math.floor(last), 5, whole=True), lambda value: f"{value:,.0f}", "round")
+
+
+def _figure_of(panel: Panel, label: str) -> Html:
+    return h("div", compose([panel], "").inline(label), class_="chart")
+
+
+def checks_chart(rounds: Sequence[dict]) -> Html:
     """Chart of what checks said round by round, with 95 % intervals, or a sentence before the first."""
     if not rounds:
         return h("p", "The curve begins with the first checks.", class_="empty")
@@ -260,7 +243,7 @@ def checks_picture(rounds: Sequence[dict]) -> Html:
     for one in rounds:
         points.append(Point(before + 1, one["round"], one["checks"], one["mean"], one["low"], one["high"], None))
         before = one["round"]
-    return reward_picture("difference of the newest model and the best one", pool(points))
+    return reward_chart("difference of the newest model and the best one", pool(points))
 
 
 def top_of(points: Sequence[Point]) -> float:
@@ -270,72 +253,23 @@ def top_of(points: Sequence[Point]) -> float:
     return times[-1] if times[-1] < 5 * most else 2 * most
 
 
-def seconds_picture(points: Sequence[Point]) -> Html | None:
+def seconds_chart(points: Sequence[Point]) -> Html | None:
     """Bar chart of the time for which each round was open; None before the first."""
     times = [p.seconds for p in points if p.seconds is not None]
     if not times:
         return None
     top = top_of(points)
     unit, length = next((u, n) for u, n in (("h", 3600), ("min", 60), ("s", 1)) if top >= 2 * n or n == 1)
-    axis = _Axis.over(0.0, max(top / length, 1e-3))
-    marks = []
-    for p, (left, _, right) in zip(points, _columns(points), strict=True):
-        y, gap = axis.at(min((p.seconds or 0.0) / length, axis.high)), (right - left) / 8
-        place = {"x": left + gap, "width": right - left - 2 * gap, "y": y, "height": 1 - y}
-        marks.append(h("rect", class_="bar", **{k: _part(v) for k, v in place.items()}))
-    label = f"How long rounds were open: {clock(min(times))} to {clock(max(times))}"
-    return _picture("low time", label, points, [(1.0, "0"), (0.0, f"{axis.ticks()[-1][1]} {unit}")], [], marks)
-
-
-def _picture(
-    kind: str,
-    label: str,
-    points: Sequence[Point],
-    ticks: Sequence[tuple[float, str]],
-    drawn: Sequence[Html],
-    marks: Sequence[Html | None],
-) -> Html:
-    """A chart: axes, drawing, and over each point a column with its mark and its tooltip.
-
-    All positions are fractions of the chart's size, so that it fits any width while its text keeps its size.
-    """
-    axes = []
-    for y, text in ticks:
-        axes.append(h("line", x1="0", x2="100%", y1=_part(y), y2=_part(y), class_="base" if y > 0.999 else "grid"))
-        axes.append(h("text", text, x="0", y=_part(y), dx="-8", dy=".35em", text_anchor="end"))
-    start, rounds = _width(points)
-    step = round(_step(rounds / 4, (1, 2, 2.5, 5, 10) if rounds > 40 else (1, 2, 5, 10)))
-    for n in range(-(-start // step) * step, start + rounds, step):
-        text, x = f"{n:,}" if n >= start + step else f"round {n:,}", _part((n - start + 0.5) / rounds)
-        axes.append(h("text", text, x=x, y="100%", dy="1.7em", text_anchor="middle"))
-    columns = []
-    for p, mark, (left, _, right) in zip(points, marks, _columns(points), strict=True):
-        area = h("rect", x=_part(left), y="0", width=_part(right - left), height="100%")
-        columns.append(h("g", h("title", p.words), area, mark, class_="hover"))
-    return h("div", h("svg", *axes, *drawn, *columns, role="img", aria_label=label), class_=f"frame {kind}")
-
-
-def _dot(x: float, y: float) -> Html:
-    return h("circle", cx=_part(x), cy=_part(y), r="4.5", class_="point")
-
-
-def _runs(values: Sequence[Any]) -> list[list[Any]]:
-    """Runs of consecutive values that are not None."""
-    out: list[list[Any]] = [[]]
-    for value in values:
-        if value is not None:
-            out[-1].append(value)
-        elif out[-1]:
-            out.append([])
-    return [run for run in out if run]
-
-
-def _part(share: float) -> str:
-    return f"{100 * share:.2f}%"
-
-
-def _path(points: Sequence[tuple[float, float]]) -> str:
-    return "M" + "L".join(f"{1000 * x:.1f} {1000 * y:.1f}" for x, y in points)
+    high = nice_domain([0.0, max(top / length, 1e-3)])[1]
+    panel = Panel(_WIDTH, _HEIGHT / 2, _round_axis(points), (0.0, high))
+    label = decimal_labels([high])
+    panel.y_axis([0.0, high], lambda value: f"{label(value)} {unit}" if value else "0")
+    _draw_rounds(panel, points)
+    for p in points:
+        left, right, y = panel.x(p.first - 0.4), panel.x(p.last + 0.4), panel.y(min((p.seconds or 0.0) / length, high))
+        place = {"x": left, "y": y, "width": right - left, "height": panel.height - y}
+        panel.add(element("rect", tooltip_of(p.words), fill=OKABE_ITO[2], **place))
+    return _figure_of(panel, f"How long rounds were open: {clock(min(times))} to {clock(max(times))}")
 
 
 def _file(name: str) -> str:
@@ -409,7 +343,7 @@ def page(status: dict, refused: dict[str, int]) -> str:
     if name in REWARDS:
         said += f" {name}: {REWARDS.entry(name).summary}"
     checks = s.get("checks")
-    chart = h("figure", h("figcaption", said), reward_picture(s["reward"], drawn), class_="card")
+    chart = h("figure", h("figcaption", said), reward_chart(s["reward"], drawn), class_="card")
     if opens := _shows_checks(s):
         chart = _checks_figure(s["checks"])
     about = join(h("span", class_=f"dot {s['state']}"), "fedrank hub ", h("code", s["hub"][:8]))
@@ -422,7 +356,7 @@ def page(status: dict, refused: dict[str, int]) -> str:
         "alert": join(_trial(s), _alert(s.get("alert"))),
         "checks": "" if checks is None else _checks(checks, opens),
         "seconds_caption": _seconds_words(points, drawn),
-        "seconds": seconds_picture(drawn),
+        "seconds": seconds_chart(drawn),
         "latest": _latest(points),
         "epsilons": _epsilons(s["epsilon"], s["interactions"], bool(s.get("tokens"))),
         **_linking(s),
@@ -708,7 +642,7 @@ def _checks_figure(checks: dict) -> Html:
         f"The evidence that the newest is worse by more than {checks['margin']:g} is {money:.3g}; at {alarm:.3g} the "
         "hub halts."
     )
-    return h("figure", h("figcaption", " ".join(said)), checks_picture(checks["rounds"]), class_="card")
+    return h("figure", h("figcaption", " ".join(said)), checks_chart(checks["rounds"]), class_="card")
 
 
 def _checks(checks: dict, opens: bool) -> Html:

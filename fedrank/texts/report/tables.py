@@ -20,7 +20,7 @@ from fedrank.core.ledger import Ledger
 from fedrank.core.trees import Json
 from fedrank.core.words import format_count
 from fedrank.report import describe, figures, wording, words
-from fedrank.report.charts import Chart, Entry, Panel, compose, cross, decimal_labels, ticks
+from fedrank.report.charts import Chart, Entry, Panel, compose, cross, decimal_labels, nice_domain, ticks
 from fedrank.report.files import parquet
 from fedrank.report.run import Run
 from fedrank.report.significance import adjust, compare_per_query
@@ -435,7 +435,7 @@ def gate_figure(run: Run) -> Any | None:
     found = [one for one in texts.decisions if math.isfinite(one.test)]
     if not found:
         return None
-    domain = figures.nice_domain([0.0, *(one.test for one in found)])
+    domain = nice_domain([0.0, *(one.test for one in found)])
     panel = Panel(380, max(120, 42 * len(texts.names)), domain)
     panel.rows(texts.names, grid=True)
     places = ticks(*domain, 4)

@@ -54,11 +54,6 @@ def words(shown, refused=None):
     return Page(page(shown, refused or {})).words
 
 
-def share(text):
-    assert text.endswith("%")
-    return float(text[:-1]) / 100
-
-
 # -------------------------------------------------------------------------------------------------- what it says
 
 
@@ -127,7 +122,7 @@ def test_it_opens_like_a_report_with_a_title_a_sentence_and_four_numbers():
         opening = text.index('class="opening"')
         assert text.index("<h1>") < text.index('class="sentence"') < opening < text.index("<h2")
         if any(p["reward"] is not None for p in status(**changes)["history"]):
-            assert opening < text.index('class="frame tall reward"') < text.index("<h2")
+            assert opening < text.index('class="chart"') < text.index("<h2")
 
 
 def test_the_cohort_fills_a_bar():
@@ -253,33 +248,39 @@ def test_who_speaks_is_said():
 # ------------------------------------------------------------------------------------------------- the pictures
 
 
+LINE, BAND = r'<path d="M([^"]*)" fill="none" stroke="var\(--c0\)"', r'<path d="M([^"]*)Z" fill="var\(--c0\)"'
+
+
+def places(path):
+    return [tuple(map(float, pair.split(","))) for pair in path.split("L")]
+
+
 def test_the_curve_goes_through_its_values_inside_its_band():
-    # From 0.2 to 0.4 with 0.1 more on each side: an axis of 0.1 to 0.5. Ten rounds are the least that it is wide.
+    # From 0.2 to 0.4 with 0.1 more on each side: an axis of 0.1 to 0.5 on 160 pixels. Ten rounds are the least that it
+    # is wide, 36 pixels each.
     rewards = [0.2, 0.3, 0.25, 0.4]
     text = page(status(history=[point(i, r, 0.1) for i, r in enumerate(rewards)]), {})
-    curve = re.search(r'<path d="M([^"]*)" class="line">', text)[1]
-    places = [tuple(map(float, pair.split())) for pair in curve.split("L")]
-    assert places == [(50.0, 750.0), (150.0, 500.0), (250.0, 625.0), (350.0, 250.0)]
-    band = re.search(r'<path d="M([^"]*)" class="band">', text)[1].split("L")
-    assert band[0] == "50.0 500.0" and band[-1] == "50.0 1000.0" and len(band) == 8
-    ticks = re.findall(r'<text x="0" y="([\d.]+)%"[^>]*>([^<]*)</text>', text)[:5]
-    assert ticks == [("100.00", "0.1"), ("75.00", "0.2"), ("50.00", "0.3"), ("25.00", "0.4"), ("0.00", "0.5")]
-    feet = re.findall(r'<text x="([\d.]+)%" y="100%"[^>]*>([^<]*)</text>', text)
-    assert feet[:2] == [("5.00", "round 0"), ("55.00", "5")]
+    assert places(re.search(LINE, text)[1]) == [(18.0, 120.0), (54.0, 80.0), (90.0, 100.0), (126.0, 40.0)]
+    band = places(re.search(BAND, text)[1])
+    assert band[0] == (18.0, 80.0) and band[-1] == (18.0, 160.0) and len(band) == 8
+    ticks = re.findall(r'<text x="-8" y="([\d.]+)"[^>]*>([^<]*)</text>', text)[:5]
+    assert ticks == [("164", "0.1"), ("124", "0.2"), ("84", "0.3"), ("44", "0.4"), ("4", "0.5")]
+    feet = re.findall(r'<text x="([\d.]+)" y="178"[^>]*>([^<]*)</text>', text)
+    assert feet == [(str(18 + 72 * n), str(2 * n)) for n in range(5)]
 
 
 def test_gaps_are_gaps():
     rewards = [0.2, 0.3, None, 0.25, None, 0.4, 0.3]
     text = page(status(history=[point(i, r) for i, r in enumerate(rewards)]), {})
-    lines = re.findall(r'<path d="M([^"]*)" class="line">', text)
-    assert [len(line.split("L")) for line in lines] == [2, 2]
-    assert 'class="band"' not in text and "round 2: no reward; 50 reports, open for 2\xa0s" in text
+    assert [len(places(line)) for line in re.findall(LINE, text)] == [2, 2]
+    assert not re.search(BAND, text) and text.count('r="3" fill="var(--c0)"') == 1  # a round between two gaps
+    assert "round 3: 0.250; 50 reports, open for 2\xa0s" in text and "round 2: no reward" in text
 
 
 def test_long_histories_are_pooled_with_the_interval_of_their_mean():
     points = [point(i, 0.3 + 0.1 * (i % 5), 0.1, seconds=float(i % 5)) for i in range(400)]
     shown = Page(page(status(round=400, history=points), {}))
-    assert len(shown.all("path", class_="line")) == 1 and len(shown.all("rect", class_="bar")) == 80
+    assert len(shown.all("path", fill="none", stroke="var(--c0)")) == 1 and len(shown.all("rect")) == 80
     # The mean of 0.3, 0.4, 0.5, 0.6, 0.7 is 0.5; of five independent halves of 0.1 each, 0.1/√5 = 0.045 remains.
     assert "mean of rounds 0–4: 0.500 (0.455 to 0.545); 250 reports, each open for 2 s" in shown.words
     assert "Each point is the mean of 5 rounds." in shown.words
@@ -293,8 +294,8 @@ def test_points_that_are_means_already_say_so():
 def test_one_night_does_not_flatten_all_other_rounds():
     points = [point(i, 0.3, 0.1, seconds=40_000.0 if i == 30 else 2.0) for i in range(60)]
     shown = Page(page(status(round=60, history=points), {}))
-    heights = [share(bar["height"]) for bar in shown.all("rect", class_="bar")]
-    assert heights[30] == 1 and heights[29] == pytest.approx(0.5)
+    heights = [float(bar["height"]) for bar in shown.all("rect")]
+    assert heights[30] == 80 and heights[29] == pytest.approx(40)
     assert "half of them 2 s or less, 11:06:40 at most, which leaves the picture." in shown.words
 
 
@@ -311,9 +312,11 @@ def test_any_history_stays_in_the_picture(values):
     shown = Page(page(status(history=points), {}))
     assert not re.search(r"\b(nan|inf|none)\b", shown.words, flags=re.IGNORECASE)
     for tag, attributes in shown.elements:
-        if tag in ("circle", "rect", "line", "text"):
-            for name in ("x", "x1", "x2", "y", "y1", "y2", "cx", "cy", "width", "height"):
-                assert attributes.get(name, "0") == "0" or 0 <= share(attributes[name]) <= 1
+        across, down = (-100, 460) if tag == "text" else (-5, 360), (0, 200) if tag == "text" else (0, 165)
+        for names, (low, high) in ((("x", "x1", "x2", "cx"), across), (("y", "y1", "y2", "cy"), down)):
+            assert all(low <= float(attributes[name]) <= high for name in names if name in attributes)
+        if tag == "path":
+            assert all(0 <= x <= 360 and 0 <= y <= 160 for x, y in places(attributes["d"].strip("MZ")))
 
 
 # ---------------------------------------------------------------------------------------------------- for everybody
@@ -326,7 +329,7 @@ def test_it_can_be_read_by_all_at_any_extreme():
         assert not re.search(r"\b(nan|inf|none)\b", shown.words, flags=re.IGNORECASE)
         assert shown.all("html")[0]["lang"] == "en"
         assert len(shown.all("h1")) == 1 and len(shown.all("main")) == 1 and len(shown.all("h2")) == 4
-        pictures = [a for a in shown.all("svg") if "viewbox" not in a]
+        pictures = shown.all("svg")
         assert all(a["role"] == "img" and a["aria-label"] for a in pictures)
         assert len(pictures) == {"new": 0, "no reward": 1}.get(name, 2)
         ids = [a["id"] for _, a in shown.elements if "id" in a]

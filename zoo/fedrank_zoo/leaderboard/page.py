@@ -15,9 +15,8 @@ from fedrank import __version__
 from fedrank.core.trees import Json
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.report import describe, figures, tables, wording
-from fedrank.report.charts import OKABE_ITO, RULE, Chart, Entry, Panel, compose, decimal_labels, element
+from fedrank.report.charts import OKABE_ITO, RULE, Chart, Entry, Panel, compose, decimal_labels, element, nice_domain
 from fedrank.report.claims import Measured, Named, Number, Opening, Sentence, Share, head, join_all, say
-from fedrank.report.figures import nice_domain
 from fedrank.report.html import Html, document, h, join, section
 from fedrank.report.statistics import Estimate
 from fedrank.report.tables import Column, Table

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.report import describe, figures, tables, wording
-from fedrank.report.charts import MUTED, OKABE_ITO, Chart, Panel, compose, decimal_labels, ticks
+from fedrank.report import describe, tables, wording
+from fedrank.report.charts import MUTED, OKABE_ITO, Chart, Panel, compose, decimal_labels, nice_domain, ticks
 from fedrank.report.claims import Comparison, Measured, Named, Number, Opening, say
 from fedrank.report.compare import MOST_CURVES, write_comparison
 from fedrank.report.html import h, section
@@ -68,7 +68,7 @@ def progress_figure(trials: Sequence[Trial], called: str, *, minimise: bool) -> 
     known = [(trial.number, trial.value) for trial in trials if trial.value is not None]
     reached = list(itertools.accumulate((value for _, value in known), min if minimise else max))
     last = max(number for number, _ in known)
-    panel = Panel(_WIDTH, _HEIGHT, (0, max(1, last)), figures.nice_domain(reached + [value for _, value in known]))
+    panel = Panel(_WIDTH, _HEIGHT, (0, max(1, last)), nice_domain(reached + [value for _, value in known]))
     levels = ticks(panel.y.low, panel.y.high, 6)
     panel.y_axis(levels, decimal_labels(levels), in_words(called))
     panel.x_axis(ticks(0, max(1, last), 6, whole=True), decimal_labels([0, 1]), "trial")

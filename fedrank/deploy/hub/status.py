@@ -122,7 +122,7 @@ class Point:
 
     @property
     def middle(self) -> float:
-        """Where the point stands among rounds."""
+        """Middle of the rounds, as a number of a round."""
         return (self.first + self.last) / 2
 
     @property

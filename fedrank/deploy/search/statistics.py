@@ -32,9 +32,9 @@ from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.search.federation import FederationFile, OwnerCard
 from fedrank.deploy.search.folder import OwnerFolder
 from fedrank.engine.checkpoint import write_atomically
-from fedrank.privacy.secure_sum import Party, Server, Terms
-from fedrank.privacy.secure_sum.messages import KEY, Advertisement, message_sizes
-from fedrank.privacy.secure_sum.party import rows, to_array
+from fedrank.privacy.secure_sum.messages import KEY, Advertisement, Terms, message_sizes
+from fedrank.privacy.secure_sum.party import Party, rows, to_array
+from fedrank.privacy.secure_sum.server import Server
 from fedrank.texts.served.analyser import Analyser
 from fedrank.texts.served.engines import Engine
 from fedrank.texts.served.envelopes import key_of

@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from secure_sums import secure_sum
 from short_settings import pdgd_settings
 from worlds import FEATURES, tiny_queries
 
 from fedrank.core.errors import ConfigError
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
 from fedrank.privacy.quantise import dequantise
-from fedrank.privacy.secure_sum import secure_sum
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.data.partition import uniform
 from fedrank.ranking.foltr_pdgd import FoltrPDGD

@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
-from secure_sums import Session, plain_sum, words
+from secure_sums import Session, plain_sum, secure_sum, words
 
 from fedrank.core.errors import ConfigError, SecureSumError
-from fedrank.privacy.secure_sum import crypto, secure_sum
+from fedrank.privacy.secure_sum import crypto
 from fedrank.privacy.secure_sum.messages import Terms, message_sizes
 from fedrank.privacy.secure_sum.party import Party, pair_mask, rows, to_array, to_bytes
 from fedrank.privacy.secure_sum.server import Server, circulant
@@ -370,7 +370,7 @@ def test_a_sum_of_one_is_refused():
 
 
 def test_vectors_of_another_form_are_refused():
-    with pytest.raises(ConfigError, match=r"uint32 \[parties, length\], got int64 \[2, 2\]"):
+    with pytest.raises(ConfigError, match=r"must be uint32 \[2\], got int64 \[2\]"):
         secure_sum(np.ones((2, 2), np.int64), 2)
     session = Session(until="deliveries")
     with pytest.raises(ConfigError, match=r"must be uint32 \[3\], got uint32 \[4\]"):

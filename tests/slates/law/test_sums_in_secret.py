@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from secure_sums import secure_sum
 
 from fedrank.core.errors import ConfigError
 from fedrank.engine.settings import from_dict
 from fedrank.privacy.calibration import gaussian_rho
-from fedrank.privacy.secure_sum import secure_sum
 from fedrank.slates.build import experiment_of
 from fedrank.slates.config import Privacy
 from fedrank.slates.planning import PlanLearner

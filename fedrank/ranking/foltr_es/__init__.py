@@ -59,7 +59,6 @@ from fedrank.core.protocol import Exchange, Party
 from fedrank.data.folders import OWN
 from fedrank.metrics.online import OnlineMetric, discretise
 from fedrank.privacy.noise.parties import PartyNoise
-from fedrank.privacy.piecewise import WORDS
 from fedrank.privacy.randomised_response import os_words
 from fedrank.ranking.config import INTERACTIONS
 from fedrank.ranking.data.queries import FeatureBlocks
@@ -89,8 +88,8 @@ class Draws(NamedTuple):
         queries: uint32 [halves, per_half]: which query an interaction is about.
         clicks: uint32 [halves, per_half, depth]: random bits for the user's decision at each rank.
         ties: uint32 [halves, per_half]: order of equal scores.
-        privacy: uint32 [halves, per_half, 2]: for randomised response; or the first three of them for the one number
-            of a message. uint32 [3] with interleaved lists.
+        privacy: uint32 [halves, per_half, 2]: for randomised response; or the first of them for the one number of a
+            message. uint32 [words] with interleaved lists.
         noise: int32 [halves]: what is added to the sums; zero with randomised response.
         toss: uint32 [1, interactions]: who goes first where two rankers make a list; None where they do not. The first
             axis of the others is 1 then as well: a list is not of one half.
@@ -100,7 +99,7 @@ class Draws(NamedTuple):
     queries: UInt32[AnyArray, "halves per_half"]
     clicks: UInt32[AnyArray, "halves per_half depth"]
     ties: UInt32[AnyArray, "halves per_half"]
-    privacy: UInt32[AnyArray, "halves per_half 2"] | UInt32[AnyArray, "3"]
+    privacy: UInt32[AnyArray, "halves per_half 2"] | UInt32[AnyArray, "words"]
     noise: Int[AnyArray, "halves"]
     toss: UInt32[AnyArray, "1 interactions"] | None = None
 
@@ -358,7 +357,7 @@ class TryPerturbation(Exchange, request=Request):
     def n_bits(self) -> int:
         """Random words of a device in a round."""
         s = self.settings
-        more = s.interactions + WORDS if isinstance(s.shown, Interleaved) else 2 * s.interactions
+        more = s.interactions + s.privacy.words if isinstance(s.shown, Interleaved) else 2 * s.interactions
         return 1 + s.interactions * (s.user.depth + 2) + more
 
     @property
@@ -416,8 +415,9 @@ class TryPerturbation(Exchange, request=Request):
             The reply; see :class:`~fedrank.ranking.on_device.ClicksToReply`, which a device calls as well.
         """
         to_reply = self.settings.clicks_to_reply
-        # Two words an interaction are drawn, of which one number a message needs three.
-        noise = jnp.ravel(draws.privacy)[:WORDS] if self.settings.privacy.one_number else draws.noise
+        # Two words an interaction are drawn, more than one number a message takes.
+        privacy = self.settings.privacy
+        noise = jnp.ravel(draws.privacy)[: privacy.words] if privacy.one_number else draws.noise
         return to_reply.message(draws.seed, to_reply.sums(patterns, draws.privacy, active, jnp), noise, jnp)
 
     def tell(self, state: ServerState, replies: PyTree, arrived: Bool[AnyArray, "*runs parties"]) -> ServerState:
@@ -476,7 +476,7 @@ class PerturbationCohort(Cohort):
         for_values = draws.privacy if self.to_reply.p < 1 else None  # otherwise they are of a whole message, or unused
         sums = private_sums(self.to_reply, patterns, for_values, np.broadcast_to(active, patterns.shape))
         if s.privacy.one_number:
-            added: Any = draws.privacy.reshape(*draws.privacy.shape[:2], -1)[..., :WORDS]
+            added: Any = draws.privacy.reshape(*draws.privacy.shape[:2], -1)[..., : s.privacy.words]
         else:
             added = s.privacy.draw_of_cohort(PartyNoise(keys, number, first, parties), shown.halves)
         return own, self.to_reply.message(draws.seed, np.moveaxis(sums, -1, 0), added, np)

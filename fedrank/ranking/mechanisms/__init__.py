@@ -128,10 +128,12 @@ class RewardMechanism(Mechanism):
 
     Attributes:
         one_number: A message has one number, about the difference of the halves, in place of two sums.
+        words: Random words of 32 bits that this one number takes.
     """
 
     kind = "reward"
     one_number: ClassVar[bool] = False
+    words: ClassVar[int] = 3
 
     def bind(self, bounds: Bounds, metric: OnlineMetric) -> Any:
         """The mechanism of a run.

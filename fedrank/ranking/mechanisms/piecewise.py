@@ -217,6 +217,7 @@ class PiecewiseNumber(RewardMechanism):
     name = "piecewise"
     implied_by = ("epsilon_user", "channel")
     one_number = True
+    words = WORDS
     largest_epsilon = LARGEST_EPSILON
 
     epsilon_user: float = setting(

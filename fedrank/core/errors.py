@@ -59,15 +59,15 @@ class NotNativeError(ConfigError):
 # fmt: off
 #: Names that ``fedrank-zoo`` adds, of commands their words with dots between: where it is missing, errors name it.
 IN_ZOO = (
-    "apfl", "app-attest", "async-pdgd", "clear-2021", "coltr", "dask", "data.clicks.fit", "dbgd", "ditto",
-    "fang-krum", "fang-trimmed-mean", "fedbn", "fedfomo", "fedper-pdgd", "foltr-cma", "foltr-coltr",
-    "foltr-es-2019", "foltr-nes", "foltr-pdgd-2021", "gamma-shares", "hub.witness", "ifca", "least-squares",
-    "leave-one-out", "lie", "mdprank", "mgd", "mlflow", "optuna", "play-integrity", "privacy.attack.documents",
-    "privacy.attack.links", "privacy.attack.records", "privacy.attack.sketch", "privacy.attack.slates",
-    "privacy.mechanisms", "published-halves", "published-one-sided", "random-metric", "rankguard", "ray",
-    "reproduce.aol4foltr", "reproduce.leaderboard", "reverse-top-k", "scaled-inverse", "search.mcp", "server-noise",
-    "silo-sketch-2021", "sketch-answers-as-printed", "slateq-2024", "study-messages", "targeted-seeds",
-    "tensorboard", "vertical-slate-2024", "webauthn",
+    "apfl", "app-attest", "async-pdgd", "clear-2021", "coltr", "dask", "data.clicks.fit", "dbgd", "ditto", "fang-krum",
+    "fang-trimmed-mean", "fedbn", "fedfomo", "fedper-pdgd", "foltr-cma", "foltr-coltr", "foltr-es-2019", "foltr-nes",
+    "foltr-pdgd-2021", "gamma-shares", "hub.witness", "ifca", "least-squares", "leave-one-out", "lie", "mdprank",
+    "mgd", "mlflow", "optuna", "play-integrity", "privacy.attack.documents", "privacy.attack.links",
+    "privacy.attack.records", "privacy.attack.sketch", "privacy.attack.slates", "privacy.mechanisms",
+    "published-halves", "published-one-sided", "random-metric", "rankguard", "ray", "record-model",
+    "record-statistics", "reproduce.aol4foltr", "reproduce.leaderboard", "reverse-top-k", "scaled-inverse",
+    "search.mcp", "server-noise", "silo-sketch-2021", "silos.private", "silos.send", "sketch-answers-as-printed",
+    "slateq-2024", "study-messages", "targeted-seeds", "tensorboard", "vertical-slate-2024", "webauthn",
 )
 # fmt: on
 #: The sentence about such a name.

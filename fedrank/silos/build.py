@@ -148,8 +148,7 @@ def build_silos(
 def public_standards(config: SiloRun, names: Sequence[str]) -> Standards | None:
     """Mean and deviation of columns by their public ranges, where a record has an ε; else None.
 
-    Means of rows would depend on every record, and so would, by them, the
-    gradient of every other one.
+    Means of rows would depend on every record, and so would, by them, the gradient of every other one.
 
     Args:
         config: The run.
@@ -160,12 +159,12 @@ def public_standards(config: SiloRun, names: Sequence[str]) -> Standards | None:
     """
     if (privacy := config.record_privacy) is None:
         return None
-    from fedrank.silos.records.ranges import parse_ranges, ranges_of
+    from fedrank.silos.records.ranges import parse_ranges, standards_of
 
     given = parse_ranges(privacy.ranges)
     if config.data.lower() == "generated":
         given = dict.fromkeys(names, _GENERATED_RANGE) | given
-    return ranges_of(names, given).standards
+    return standards_of(names, given)
 
 
 def _noise_notes(config: SiloRun) -> tuple[str, ...]:

@@ -25,14 +25,14 @@ from fedrank.core.streams import fold_words, run_words, split
 from fedrank.core.trees import Json
 from fedrank.report.claims import Measured, Named, Sentence, Share, say
 from fedrank.silos.glm import moments_of
-from fedrank.silos.records.private_sgd import largest_attack
-from fedrank.silos.records.ranges import Ranges
-from fedrank.silos.records.releases import noise_of, perturb, release_sums
+from fedrank.silos.records.private_sgd import privacy_loss
 from fedrank.silos.sceptic.auc import auc
 from fedrank.silos.sceptic.learners import Own, design, fit_glm
 from fedrank.silos.studies.families import Logistic
 from fedrank.silos.studies.protocol import Ask, Rows, run
 from fedrank.silos.studies.regression import answer, fit
+from fedrank_zoo.noisy_statistics.ranges import Ranges
+from fedrank_zoo.noisy_statistics.releases import noise_of, perturb, release_sums
 from fedrank_zoo.record_attack import MODES, RecordAttack
 
 #: Fewest rows of a silo.
@@ -145,6 +145,19 @@ def attack_records(own: Own, ranges: Ranges | None, settings: RecordAttack) -> l
                     most = float(stats.norm.cdf(np.sqrt(rho)))
                     out.append(_judge(mode, epsilon, _all(make, used), used, most))
     return out
+
+
+def largest_attack(multiplier: float, share: float, steps: int) -> float:
+    """The largest AUC of anybody who tells whether a record was there, from the whole privacy loss distribution.
+
+    Each (ε, δ) of it bounds the trade-off of errors from below by 1 − δ − e^ε α; the AUC is 1 less the area under the
+    largest of these (Dong, Roth and Su, *Gaussian differential privacy*, 2022).
+    """
+    epsilon = np.concatenate([np.linspace(-8, 8, 321), np.linspace(8.5, 60, 104)])
+    delta = np.asarray(privacy_loss(multiplier, share, steps).get_delta_for_epsilon(epsilon))
+    alpha = np.linspace(0, 1, 4001)[1:]  # right ends: the curve falls, so that the area comes out too small
+    lower = np.max(1 - delta[:, None] - np.exp(epsilon)[:, None] * alpha, axis=0)
+    return float(1 - np.clip(lower, 0, 1).mean())
 
 
 def _all(release: Release, used: Bool[np.ndarray, "shadows rows"]) -> Float[np.ndarray, "shadows rows"]:

@@ -14,8 +14,8 @@ from fedrank.core.errors import ConfigError, DataError, FormatError, MissingData
 from fedrank.core.trees import Json
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.privacy.calibration import concentrated_epsilon
-from fedrank.silos.records.ranges import Ranges
-from fedrank.silos.records.releases import RecordNoise, Statistics
+from fedrank_zoo.noisy_statistics.ranges import Ranges
+from fedrank_zoo.noisy_statistics.releases import RecordNoise, Statistics
 
 #: What the files are, and the version that is written.
 _FORMAT, _VERSION = "fedrank-silo-statistics", 2

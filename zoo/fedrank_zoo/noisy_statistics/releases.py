@@ -20,8 +20,8 @@ from fedrank.core.errors import ConfigError, DataError
 from fedrank.privacy.calibration import gaussian_rho, gaussian_sigma
 from fedrank.privacy.noise.arrays import drawn, exact_gaussian
 from fedrank.silos.glm import Newton, Sums, sums
-from fedrank.silos.records.ranges import Ranges
 from fedrank.silos.sceptic.auc import auc
+from fedrank_zoo.noisy_statistics.ranges import Ranges
 
 #: Steps of σ: rounding then costs next to nothing.
 _STEPS = 2**11

@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.metrics.returns import LEAST_SEEDS
-from fedrank.silos.bandits.statistics import differences, intervals, judge_inversion, shapley
+from fedrank.silos.bandits.statistics import differences, interval, inversion_p, shapley
 from fedrank.silos.baselines import SiloBaseline
 from fedrank.silos.build import SiloExperiment
 from fedrank.silos.data.splits import Rows
@@ -236,17 +236,10 @@ def _student(values: Float[np.ndarray, " values"]) -> float:
 def _interval(values: Float[np.ndarray, " seeds"]) -> dict[str, Json]:
     """Mean over seeds and its 95 % t-interval; no interval of fewer than three."""
     some = np.asarray(values, float)
-    if not np.isfinite(some).any():
-        return {"mean": None, "low": None, "high": None, "seeds": 0}
-    got = intervals(some[:, None])
-    low, high = float(got.lower[0]), float(got.upper[0])
-    finite = np.isfinite(low) and np.isfinite(high)
-    return {
-        "mean": float(got.mean[0]),
-        "low": low if finite else None,
-        "high": high if finite else None,
-        "seeds": int(got.n[0]),
-    }
+    some = some[np.isfinite(some)]
+    ends = interval(some) if len(some) else (np.nan,) * 3
+    told = {name: end if np.isfinite(end) else None for name, end in zip(("mean", "low", "high"), ends, strict=True)}
+    return {**told, "seeds": len(some)}
 
 
 def _shapley(experiment: SiloExperiment, rounds: list[Rounds]) -> Float[np.ndarray, "seeds helpers"] | None:
@@ -278,7 +271,7 @@ def _inversion(
     if len(seen) < LEAST_SEEDS:
         n = int(np.asarray(experiment.arrays.vali.n)[seen[0], target])
         positives = int(np.asarray(experiment.arrays.vali.y)[seen[0], target, :n].sum())
-        p = float(judge_inversion(float(aucs[seen[0]]), positives, n - positives).p)
+        p = inversion_p(float(aucs[seen[0]]), positives, n - positives)
     else:
         two_sided = _student(aucs[seen] - 0.5)
         p = two_sided / 2 if np.mean(aucs[seen]) < 0.5 else 1 - two_sided / 2

@@ -14,14 +14,11 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
-from fedrank.core.errors import ConfigError, DataError
 from fedrank.metrics.returns import LEAST_SEEDS
-from fedrank.silos.bandits.rules import MOST_COMBINED
 
 
 def shapley(values: Float[np.ndarray, "*games sets"]) -> Float[np.ndarray, "*games helpers"]:
@@ -35,9 +32,6 @@ def shapley(values: Float[np.ndarray, "*games sets"]) -> Float[np.ndarray, "*gam
         Shares of the k − 1 helpers in the units of the values. Their sum is the value of everyone minus that of the
         target alone.
 
-    Raises:
-        DataError: The number of values is not 2^1 … 2^11.
-
     Source:
         Shapley: *A value for n-person games*, 1953. φⱼ is the mean of v(S + j) − v(S) over all orders of joining,
         with S those who joined before j.
@@ -45,19 +39,7 @@ def shapley(values: Float[np.ndarray, "*games sets"]) -> Float[np.ndarray, "*gam
     >>> shapley(np.array([0.0, 1.0, 2.0, 4.0]))
     array([1.5, 2.5])
     """
-    return values @ _weights(_helpers(values)).astype(values.dtype)
-
-
-def _helpers(values: Float[np.ndarray, "..."]) -> int:
-    """Number of helpers whose combinations there are values of."""
-    arms = values.shape[-1] if values.ndim else 0
-    helpers = int(arms).bit_length() - 1
-    if not 1 <= helpers < MOST_COMBINED or arms != 2**helpers:
-        raise DataError(
-            f"Contributions need the values of all combinations of 1 to {MOST_COMBINED - 1} helpers, a power of two of "
-            f"them, got {arms}."
-        )
-    return helpers
+    return values @ _weights(values.shape[-1].bit_length() - 1).astype(values.dtype)
 
 
 @functools.cache
@@ -72,34 +54,6 @@ def _weights(helpers: int) -> Float[np.ndarray, "sets helpers"]:
 
 #: Largest product of class counts for which the exact Mann-Whitney distribution is used.
 EXACT_PAIRS = 2000
-
-
-class Intervals(NamedTuple):
-    """Means with confidence intervals.
-
-    Attributes:
-        mean: Mean of each column.
-        lower: Lower end; NaN with fewer than two samples.
-        upper: Upper end; likewise.
-        n: Number of samples that were not NaN.
-    """
-
-    mean: Float[np.ndarray, " columns"]
-    lower: Float[np.ndarray, " columns"]
-    upper: Float[np.ndarray, " columns"]
-    n: Int[np.ndarray, " columns"]
-
-
-class Inverted(NamedTuple):
-    """Test of a silo's labels for inversion.
-
-    Attributes:
-        p: One-sided p-value; NaN if the AUC is undefined.
-        verdict: "labels look inverted", "no sign of inverted labels", or "undefined".
-    """
-
-    p: float
-    verdict: str
 
 
 def differences(
@@ -122,12 +76,7 @@ def differences(
 
     Returns:
         Differences in [−1, 1], NaN where the round says nothing about the silo.
-
-    Raises:
-        DataError: There is no such silo.
     """
-    if not 0 <= silo < members.shape[1]:
-        raise DataError(f"silo must be from 0 to {members.shape[1] - 1}, got {silo}.")
     there = observed & np.isfinite(increments)
     numbers = {tuple(row): arm for arm, row in enumerate(members.tolist())}
     total, count = np.zeros(len(increments)), np.zeros(len(increments))
@@ -147,66 +96,48 @@ def differences(
     return np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
 
 
-def intervals(samples: Float[np.ndarray, "samples columns"], level: float = 0.95) -> Intervals:
-    """Mean and Student's t-interval of every column.
+def interval(samples: Float[np.ndarray, " samples"], level: float = 0.95) -> tuple[float, float, float]:
+    """Mean of some samples and the ends of Student's t-interval; NaN ends of fewer than three.
 
     Rounds of one run depend on each other, for each starts from the model of the one before: an interval over rounds is
     too short. Average over a run's rounds first and give one sample a seed.
 
     Args:
-        samples: Samples; NaN is no sample, and fewer than three give no interval.
+        samples: At least one.
         level: Confidence, in (0, 1).
     """
     from scipy.special import stdtrit  # scipy.stats, which has the same, takes half a second to import
 
-    samples = np.asarray(samples, float)
-    there = np.isfinite(samples)
-    n = there.sum(axis=0)
-    mean = np.where(there, samples, 0.0).sum(axis=0) / np.where(n > 0, n, np.nan)
-    squares = np.where(there, samples - mean[None, :], 0.0) ** 2
-    freedom = np.where(n >= LEAST_SEEDS, n - 1, np.nan)
-    error = np.sqrt(squares.sum(axis=0) / freedom / np.where(n > 0, n, np.nan))
-    half = stdtrit(freedom, (1 + level) / 2) * error
-    return Intervals(mean, mean - half, mean + half, n)
+    n, mean = len(samples), float(samples.mean())
+    if n < LEAST_SEEDS:
+        return mean, math.nan, math.nan
+    half = float(stdtrit(n - 1, (1 + level) / 2)) * math.sqrt(float(((samples - mean) ** 2).sum()) / (n - 1) / n)
+    return mean, mean - half, mean + half
 
 
-def judge_inversion(auc: float, positives: int, negatives: int, level: float = 0.05) -> Inverted:
-    """Does a silo's own model rank the target's rows backwards?
+def inversion_p(auc: float, positives: int, negatives: int) -> float:
+    """p-value that a silo's own model does not rank the target's rows backwards; NaN without an AUC.
 
     One-sided Mann-Whitney test of "the scores say nothing about the labels" against an AUC below ½: exact for few rows
     (:data:`EXACT_PAIRS`, and then as if no scores were tied), else the normal approximation with continuity correction.
     It cannot tell inverted labels from a population in which the same features mean the opposite. One look at one
-    model: for several silos divide ``level`` by their number, and fix the round beforehand.
+    model: for several silos multiply it by their number, and fix the round beforehand.
 
     Args:
         auc: AUC of the silo's own model on the target's rows; NaN if a class is missing.
         positives: Rows of the target with label 1.
         negatives: Rows with label 0.
-        level: Largest probability of a false alarm.
-
-    Returns:
-        The p-value and the verdict in words.
-
-    Raises:
-        ConfigError: ``level`` is out of range.
-        DataError: The AUC is outside [0, 1], or a count is negative.
     """
-    if not 0 < level < 1:
-        raise ConfigError(f"level must be in (0, 1), got {level}.")
-    if auc < 0 or auc > 1 or positives < 0 or negatives < 0:
-        raise DataError(f"An AUC in [0, 1] and counts of at least 0 are needed, got {auc}, {positives}, {negatives}.")
     pairs = positives * negatives
     if math.isnan(auc) or pairs == 0:
-        return Inverted(math.nan, "undefined")
+        return math.nan
     # The AUC may come from float32 and miss a whole number of pairs by a little; ties make halves.
     u = round(2 * auc * pairs) / 2
     if pairs <= EXACT_PAIRS:
         counts = _mann_whitney(positives, negatives)
-        p = float(counts[: math.ceil(u) + 1].sum())
-    else:
-        deviation = math.sqrt(pairs * (positives + negatives + 1) / 12)
-        p = 0.5 * math.erfc(-(u + 0.5 - pairs / 2) / deviation / math.sqrt(2))
-    return Inverted(min(p, 1.0), "labels look inverted" if p <= level else "no sign of inverted labels")
+        return min(float(counts[: math.ceil(u) + 1].sum()), 1.0)
+    deviation = math.sqrt(pairs * (positives + negatives + 1) / 12)
+    return min(0.5 * math.erfc(-(u + 0.5 - pairs / 2) / deviation / math.sqrt(2)), 1.0)
 
 
 def _mann_whitney(positives: int, negatives: int) -> Float[np.ndarray, " u_values"]:

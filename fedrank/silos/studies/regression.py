@@ -6,7 +6,7 @@ method; ``meat`` gives robust covariances; ``patterns`` counts rows of equal col
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -88,16 +88,13 @@ class RegressionFit(Estimates):
 # What a silo answers.
 
 
-def answer(
-    family: Family, ask: Ask, blocks: Iterable[Rows], left_out: Callable[[], int] = lambda: 0
-) -> Float[np.ndarray, " numbers"]:
+def answer(family: Family, ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
     """A silo's answer.
 
     Args:
         family: Family of the regression.
         ask: The question.
         blocks: Its rows, at least one block, which may be without rows.
-        left_out: Number of its rows that lack a value, read after the blocks.
 
     Raises:
         ConfigError: There is no such step.
@@ -106,7 +103,7 @@ def answer(
     if ask.step not in steps:
         raise ConfigError(f"a regression has the steps {', '.join(steps)}; got {ask.step!r}.")
     out = steps[ask.step](family, ask, _cut(blocks))
-    return np.append(out, left_out()) if ask.step in ("moments", "patterns") else out
+    return np.append(out, 0.0) if ask.step in ("moments", "patterns") else out  # rows left out stand beside it
 
 
 def _cut(blocks: Iterable[Rows]) -> Iterator[Rows]:
@@ -235,7 +232,7 @@ def fit(
     _check_settings(family, intercept, penalty, robust, use_firth)
     levels = tuple(levels) or tuple(map(str, range(family.levels)))
     answers = yield Ask("moments")
-    rows, left_out = ({name: round(float(one[k])) for name, one in answers.items()} for k in (0, -1))
+    rows = {name: round(float(one[0])) for name, one in answers.items()}
     at = Moments.of(np.sum(list(answers.values()), axis=0)[1:-1], len(names), family.levels or 1)
     _check_outcome(family, at, levels)
     columns = independent(at.gram - np.outer(at.x, at.x) / at.exposure if family.has_cuts else at.gram)
@@ -296,7 +293,6 @@ def fit(
         log_likelihood=float(value),
         parameters=len(made.beta) + isinstance(family, Linear),
         rows=rows,
-        left_out=left_out,
         weight=weight,
         rounds=1 + made.rounds + bool(robust),
         dispersion=dispersion,
@@ -356,7 +352,6 @@ def fit_patterns(
         made,
         log_likelihood=made.log_likelihood - (constant if isinstance(family, Poisson) else 0.0),
         rows={name: round(float(n)) for name, n in zip(answers, counted, strict=True)},
-        left_out={name: round(float(one[-1])) for name, one in answers.items()},
         rounds=1,
     )
 

@@ -7,7 +7,7 @@ of the events first, and a row without an event counts until the last of these t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,8 +29,6 @@ _HELD = 4_000_000
 _CLOSE, _GIVEN_UP = 1e-18, 1e-6
 #: Largest linear predictor, whichever its sign.
 _LARGEST = 300.0
-#: Ways to measure time in the test of proportional hazards.
-TRANSFORMS = ("km", "log", "identity")
 
 
 class Grid(NamedTuple):
@@ -202,20 +200,16 @@ class _Likelihood:
         out[self.cells] = np.column_stack([a0, s1 * b0 - d1 * b1, a0 - a1, s1 * (b0 - b1) - d1 * (b1 - b2), mean])
         return out
 
-    def proportional(self, transform: str, times: Float[np.ndarray, " times"]) -> Float[np.ndarray, "tests 3"]:
+    def proportional(self) -> Float[np.ndarray, "tests 3"]:
         """Score tests that a coefficient does not change with time, as R's ``cox.zph``.
 
         The result has χ², degrees of freedom and p-value of each column, then of all together.
-        Each column times a centred function of time is one more column with coefficient 0 (Grambsch and Therneau,
-        Biometrika 1994).
+        Each column times a centred function of time, 1 − Kaplan and Meier's estimate just before, is one more column
+        with coefficient 0 (Grambsch and Therneau, Biometrika 1994).
         """
-        if transform == "km":  # 1 − Kaplan and Meier's estimate just before
-            at_risk = self.risk.rows.sum(axis=0)[::-1].cumsum()[::-1]
-            stay = np.cumprod(1 - self.risk.events.sum(axis=0) / np.maximum(at_risk, 1))
-            times = 1 - np.append(1.0, stay)[:-1]
-        elif transform == "log":
-            times = np.log(times)
-        g = times[self.cells[1]]
+        at_risk = self.risk.rows.sum(axis=0)[::-1].cumsum()[::-1]
+        stay = np.cumprod(1 - self.risk.events.sum(axis=0) / np.maximum(at_risk, 1))
+        g = (1 - np.append(1.0, stay)[:-1])[self.cells[1]]
         g = g - self.events @ g / self.events.sum()
         score = g @ (self.x - self.means)
         own, between, of_time = (self.information(g**k) for k in range(3))
@@ -228,13 +222,12 @@ class _Likelihood:
 # What a silo answers.
 
 
-def answer(ask: Ask, blocks: Iterable[Rows], left_out: Callable[[], int] = lambda: 0) -> Float[np.ndarray, " numbers"]:
+def answer(ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
     """A silo's answer.
 
     Args:
         ask: The question.
         blocks: Its rows, at least one block, which may be without rows.
-        left_out: Number of its rows that lack a value, read after the blocks.
 
     Raises:
         ConfigError: There is no such step.
@@ -244,7 +237,7 @@ def answer(ask: Ask, blocks: Iterable[Rows], left_out: Callable[[], int] = lambd
     if ask.step not in steps:
         raise ConfigError(f"an analysis of survival has the steps {', '.join(steps)}; got {ask.step!r}.")
     out = steps[ask.step](ask, blocks)
-    return np.append(out, left_out()) if ask.step in ("sums", "counts") else out
+    return np.append(out, 0.0) if ask.step in ("sums", "counts") else out  # rows left out stand beside it
 
 
 def _event_times(ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
@@ -367,7 +360,6 @@ def fit_cox(
     ties: str = "efron",
     own: Float[np.ndarray, "q q"] | None = None,
     robust: str = "",
-    transform: str = "km",
     most: int = 50,
     most_times: int = 4096,
 ) -> Analysis[CoxFit]:
@@ -383,7 +375,6 @@ def fit_cox(
         own: Map from (a constant, the coefficients) to the columns' own units, as of
             :func:`fedrank.silos.studies.regression.fit`.
         robust: HC0, or CR0 by cluster, from score residuals, as R's ``coxph``.
-        transform: One of :data:`TRANSFORMS`, of the test of proportional hazards.
         most: Rounds after which the search gives up.
         most_times: Most exact times of events that a silo may have.
 
@@ -391,11 +382,8 @@ def fit_cox(
         ConfigError: Settings do not fit each other.
         DataError: There is no event, or no column varies.
     """
-    if ties not in ("efron", "breslow") or robust not in ("", "HC0", "CR0") or transform not in TRANSFORMS:
-        raise ConfigError(
-            f"ties are efron or breslow, errors HC0 or CR0, a transform one of {', '.join(TRANSFORMS)}; "
-            f"got {ties!r}, {robust!r}, {transform!r}."
-        )
+    if ties not in ("efron", "breslow") or robust not in ("", "HC0", "CR0"):
+        raise ConfigError(f"ties are efron or breslow, errors HC0 or CR0; got {ties!r}, {robust!r}.")
     p, efron, rounds = len(names), ties == "efron", 0
     if by_silo and times is None:
         grid = Grid(np.zeros(0), True, strata)
@@ -408,7 +396,7 @@ def fit_cox(
 
     def ask(theta: np.ndarray) -> Generator[Ask, Answers, tuple[Sums, _Likelihood | None]]:
         answers = yield Ask("sums", {"theta": theta, **flags})
-        met.update({name: [round(float(one[k])) for k in (0, 1, -1)] for name, one in answers.items()})
+        met.update({name: [round(float(one[k])) for k in (0, 1)] for name, one in answers.items()})
         flat = np.sum(list(answers.values()), axis=0)
         if not flat[1] > 0:
             raise DataError("no row has an event; there is nothing to fit.")
@@ -452,7 +440,7 @@ def fit_cox(
         covariance, clusters = covariance @ meat @ covariance, round(float(flat[-1]))
     tests = np.full((p + 1, 3), np.nan)
     if last is not None and columns.all() and not ends:
-        tests = last.proportional(transform, grid.times)
+        tests = last.proportional()
     back = np.eye(p) if own is None else own[1:, 1:]
     estimate, spread = np.full(p, np.nan), np.full((p, p), np.nan)
     estimate[columns] = back[inner] @ made.beta
@@ -466,7 +454,6 @@ def fit_cox(
         log_likelihood=made.at.value,
         parameters=len(made.beta),
         rows={name: one[0] for name, one in met.items()},
-        left_out={name: one[2] for name, one in met.items()},
         rounds=rounds,
         aliased=tuple(name for name, there in zip(names, columns, strict=True) if not there),
         separated=tuple(str(names[k]) for k in unknown),
@@ -533,7 +520,6 @@ class Survival(NamedTuple):
         degrees: Its degrees of freedom.
         p: p-value.
         rows: Rows of each silo.
-        left_out: Rows of each that lack a value.
         rounds: Asks.
     """
 
@@ -542,7 +528,6 @@ class Survival(NamedTuple):
     degrees: int
     p: float
     rows: dict[str, int]
-    left_out: dict[str, int]
     rounds: int
 
 
@@ -572,8 +557,8 @@ def compare_groups(
         _curve(name, grid.times, n, d)
         for name, n, d in zip(groups, at_risk.sum(axis=0), events.sum(axis=0), strict=True)
     ]
-    rows, left_out = ({name: round(float(one[k])) for name, one in answers.items()} for k in (0, -1))
-    return Survival(curves, *_log_rank(at_risk, events), rows, left_out, 1 + (times is None))
+    rows = {name: round(float(one[0])) for name, one in answers.items()}
+    return Survival(curves, *_log_rank(at_risk, events), rows, 1 + (times is None))
 
 
 def _curve(name: str, times: np.ndarray, n: Float[np.ndarray, " times"], d: Float[np.ndarray, " times"]) -> Curve:

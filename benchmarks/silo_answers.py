@@ -50,6 +50,16 @@ FEDERATIONS: dict[str, tuple[tuple[int, ...], str]] = {
 }
 
 
+def split(y: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
+    """Mask of test rows: this share of each label, at least one of two or more."""
+    test = np.zeros(len(y), bool)
+    for label in (0.0, 1.0):
+        own = rng.permutation(np.flatnonzero(y == label))
+        if len(own) > 1:
+            test[own[: max(1, round(share * len(own)))]] = True
+    return test
+
+
 def federation(seed: int, sizes: tuple[int, ...], wrong: str) -> tuple[list[Any], Any]:
     """Silos of one logistic model, with the second one spoilt."""
     from fedrank.silos.sceptic.learners import Own
@@ -162,7 +172,7 @@ def run_bandit(silos: list[Any], target: int, rows: int, seeds: list[int]) -> di
     from fedrank.silos.local_sgd import LocalSgd
     from fedrank.silos.rounds import begin_runs, models_of_runs
     from fedrank.silos.sceptic.auc import auc
-    from fedrank.silos.sceptic.learners import choose_penalty, fit_alone, split
+    from fedrank.silos.sceptic.learners import choose_penalty, fit_alone
 
     parts: list[list[list[Any]]] = [[], [], []]
     alone: dict[int, float] = {}

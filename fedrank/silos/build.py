@@ -219,8 +219,8 @@ def sizes(config: SiloRun) -> Sizes:
     if s.train is None:
         raise ConfigError("silos.train is open; sizes are those of a configuration that is resolved.")
     if s.train >= 1:
-        return Sizes(int(s.train), s.vali, "rest")
-    return Sizes(s.train, s.vali * (1 - s.train), "rest")
+        return Sizes(int(s.train), s.vali)
+    return Sizes(s.train, s.vali * (1 - s.train))
 
 
 def _targets(config: SiloRun, table: SiloTable, arrays: SiloArrays) -> tuple[tuple[int, ...], tuple[str, ...]]:

@@ -15,8 +15,6 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import expit
 
-from fedrank.core.errors import ConfigError
-
 
 class Sums(NamedTuple):
     """Terms of one silo, or their sum over silos.
@@ -58,24 +56,15 @@ class Sums(NamedTuple):
         return cls(float(flat[0]), flat[1 : 1 + p], information + np.triu(information, 1).T)
 
 
-def sums(
-    family: str,
-    beta: Float[np.ndarray, " p"],
-    x: Float[np.ndarray, "rows p"],
-    y: Float[np.ndarray, " rows"],
-) -> Sums:
-    """Terms of one silo: the log-likelihood of its rows at β, and its derivatives.
+def sums(beta: Float[np.ndarray, " p"], x: Float[np.ndarray, "rows p"], y: Float[np.ndarray, " rows"]) -> Sums:
+    """Terms of one silo: the logistic log-likelihood of its rows at β, and its derivatives.
 
     Args:
-        family: ``"logistic"`` or ``"linear"``.
         beta: β.
         x: The silo's rows, a column of ones for the intercept.
         y: Its labels.
     """
     eta = x @ beta
-    if family == "linear":
-        rest = y - eta
-        return Sums(-0.5 * float(rest @ rest), x.T @ rest, x.T @ x)
     mean = expit(eta)
     # log(1 + e^η) without overflow.
     value = float(y @ eta - np.logaddexp(0.0, eta).sum())
@@ -120,12 +109,9 @@ class Fit:
         return _solve(self.at.information + self.penalty, self.at.gradient - self.penalty @ self.beta)
 
 
-def ridge(p: int, strength: float, intercept: bool = True) -> Float[np.ndarray, "p p"]:
+def ridge(p: int, strength: float) -> Float[np.ndarray, "p p"]:
     """Λ of an L2 penalty ½·strength·‖β‖² that leaves the intercept, which is the first coefficient, alone."""
-    penalty = np.full(p, float(strength))
-    if intercept:
-        penalty[0] = 0.0
-    return np.diag(penalty)
+    return np.diag([0.0, *[float(strength)] * (p - 1)])
 
 
 def _solve(matrix: Float[np.ndarray, "p p"], gradient: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
@@ -196,46 +182,31 @@ def maximise(
     return Fit(beta, at, penalty, rounds, converged)
 
 
-@dataclass(frozen=True)
-class Newton:
-    """Newton's method, driven by a function that asks at once (:func:`maximise`).
+def newton(
+    ask: Asker,
+    start: Float[np.ndarray, " p"],
+    penalty: Float[np.ndarray, "p p"] | None = None,
+    centre: Float[np.ndarray, " p"] | None = None,
+    most: int = 60,
+) -> Fit:
+    """Maximise l(β) − ½ (β − β₀)' Λ (β − β₀) by :func:`maximise`, asking a function at once.
 
-    Attributes:
+    Args:
+        ask: Sums of all silos at β.
+        start: β of the first round.
+        penalty: Λ; None: 0.
+        centre: β₀; None: 0.
         most: Rounds after which it gives up.
     """
-
-    most: int = 60
-
-    def __call__(
-        self,
-        ask: Asker,
-        start: Float[np.ndarray, " p"],
-        penalty: Float[np.ndarray, "p p"] | None = None,
-        centre: Float[np.ndarray, " p"] | None = None,
-    ) -> Fit:
-        """Maximise l(β) − ½ (β − β₀)' Λ (β − β₀).
-
-        Args:
-            ask: Sums of all silos at β.
-            start: β of the first round.
-            penalty: Λ; None: 0.
-            centre: β₀; None: 0.
-
-        Raises:
-            ConfigError: The penalty does not fit the coefficients.
-        """
-        p = len(start)
-        penalty = np.zeros((p, p)) if penalty is None else penalty
-        centre = np.zeros(p) if centre is None else centre
-        if penalty.shape != (p, p) or centre.shape != (p,):
-            raise ConfigError(f"a penalty of {p} coefficients must be [{p}, {p}], got {list(penalty.shape)}.")
-        search = maximise(np.asarray(start, float)[None], penalty, centre, self.most)
-        points = next(search)
-        while True:
-            try:
-                points = search.send([ask(beta) for beta in points])
-            except StopIteration as end:
-                return end.value
+    p = len(start)
+    penalty = np.zeros((p, p)) if penalty is None else penalty
+    search = maximise(np.asarray(start, float)[None], penalty, np.zeros(p) if centre is None else centre, most)
+    points = next(search)
+    while True:
+        try:
+            points = search.send([ask(beta) for beta in points])
+        except StopIteration as end:
+            return end.value
 
 
 #: A column is constant where its deviation is below this share of its largest possible value.

@@ -18,7 +18,7 @@ from fedrank_zoo.noisy_statistics.account import record_account
 from fedrank_zoo.noisy_statistics.messages import Message, check_ranges, read_message, spend
 from fedrank_zoo.noisy_statistics.ranges import ranges_of
 from fedrank_zoo.noisy_statistics.releases import RecordNoise, auc_noise, noise_of, noisy_auc, perturb, release_sums
-from fedrank_zoo.noisy_statistics.ways import choose_privately
+from fedrank_zoo.noisy_statistics.ways import choose_privately, stack
 
 NAMES = ("a", "b", "g=u")
 RANGES = ranges_of(NAMES, {"a": (-3, 3), "b": (0, 10)})
@@ -162,6 +162,14 @@ def test_messages_are_worth_having_at_a_small_epsilon_where_others_have_many_row
     made = choose_privately(mine, messages, RANGES, rng)
     alone, best = (auc(made.models[way](test.x), test.y).value for way in ("alone", made.best))
     assert best > alone - 0.005 and auc(made.models["federated"](test.x), test.y).value > 0.85
+
+
+def test_stacking_gives_weight_to_the_model_that_knows_and_none_to_its_opposite():
+    rng = np.random.default_rng(0)
+    truth = 2 * rng.standard_normal(500)
+    y = (rng.random(500) < 1 / (1 + np.exp(-truth))).astype(float)
+    weights = stack(np.column_stack([truth, -truth, rng.standard_normal(500)]), y)
+    assert weights[0] > 0.8 and weights[1] < 0.05 and weights[2] < 0.3
 
 
 # --------------------------------------------------------------------------------------------------- command line

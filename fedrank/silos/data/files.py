@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from fedrank.core.errors import DataError, FormatError, MissingDataError, MissingExtraError, UnknownNameError
 from fedrank.core.frame import Frame, to_list
@@ -274,12 +274,6 @@ class Features(NamedTuple):
     matrix: Float[np.ndarray, "rows features"]
     levels: dict[str, tuple[str, ...]]
     notes: list[str]
-
-    @property
-    def varies(self) -> Bool[np.ndarray, " features"]:
-        """Mask of features with two values."""
-        # fmin and fmax pass over NaN; a feature without any value compares as False.
-        return np.fmax.reduce(self.matrix, initial=np.nan) > np.fmin.reduce(self.matrix, initial=np.nan)
 
 
 def features_of(

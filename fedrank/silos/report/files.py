@@ -38,21 +38,6 @@ INVERTED = "labels look inverted"
 
 
 @dataclass(frozen=True)
-class Arm:
-    """A set of silos whose models are averaged.
-
-    Attributes:
-        code: One digit a silo, such as ``"0110"``.
-        name: For a reader, such as ``"hungarian + cleveland"``.
-        members: By silo.
-    """
-
-    code: str
-    name: str
-    members: tuple[bool, ...]
-
-
-@dataclass(frozen=True)
 class Helper:
     """Evidence of the rounds about one silo for one target.
 
@@ -110,9 +95,8 @@ class Silos:
         names: The silos, in the order of the digits of a code.
         targets: Silos that were personalised for.
         rule: Decision rule, or an empty string.
-        arms: By target.
+        arms: Code and name of each arm, such as ``"0110"`` and ``"hungarian + cleveland"``, by target.
         rows: By silo: ``train``, ``vali``, ``test`` and ``positive``, the share of label 1.
-        generated: Whether the data was generated rather than collected.
         notes: What a reader should know about the data.
         undefined: Sentences on what could not be measured, and why.
         plays: Columns as :data:`COLUMNS`; None for a protocol without arms, or before the run wrote it.
@@ -125,9 +109,8 @@ class Silos:
     names: tuple[str, ...]
     targets: tuple[str, ...]
     rule: str
-    arms: Mapping[str, tuple[Arm, ...]]
+    arms: Mapping[str, Mapping[str, str]]
     rows: Mapping[str, Mapping[str, Json]]
-    generated: bool
     notes: tuple[str, ...] = ()
     undefined: tuple[str, ...] = ()
     plays: Frame | None = None
@@ -174,7 +157,7 @@ def read_silos(folder: Path, *, finished: bool, expected: bool) -> Silos | None:
     if not (expected or file.exists() or evidence_file.exists() or arms_file.exists()):
         return None
     raw = json_object(file)
-    arms = convert_content(file, "'arms' by target, each with code, name and members", lambda: _arms(raw))
+    arms = convert_content(file, "'arms' by target, each with code and name", lambda: _arms(raw))
     has_arms = bool(raw.get("rule"))
     plays = None
     if arms_file.exists() or (finished and has_arms):
@@ -194,7 +177,6 @@ def read_silos(folder: Path, *, finished: bool, expected: bool) -> Silos | None:
             rule=str(raw.get("rule") or ""),
             arms=arms,
             rows={str(name): dict(rows) for name, rows in raw["rows"].items()},
-            generated=bool(raw.get("generated")),
             notes=tuple(map(str, raw.get("notes") or ())),
             undefined=tuple(map(str, raw.get("undefined") or ())),
             plays=plays,
@@ -206,9 +188,9 @@ def read_silos(folder: Path, *, finished: bool, expected: bool) -> Silos | None:
     )
 
 
-def _arms(raw: Mapping[str, Json]) -> dict[str, tuple[Arm, ...]]:
+def _arms(raw: Mapping[str, Json]) -> dict[str, dict[str, str]]:
     return {
-        str(target): tuple(Arm(str(a["code"]), str(a["name"]), tuple(map(bool, a["members"]))) for a in some)
+        str(target): {str(arm["code"]): str(arm["name"]) for arm in some}
         for target, some in (raw.get("arms") or {}).items()
     }
 

@@ -26,7 +26,7 @@ from fedrank.report.claims import Verdict as Reading
 from fedrank.report.statistics import Interval
 from fedrank.report.wording import in_words
 from fedrank.silos.data.tables import SiloTable
-from fedrank.silos.glm import Newton, Sums, sums
+from fedrank.silos.glm import Sums, newton, sums
 from fedrank.silos.sceptic.auc import Estimate
 from fedrank.silos.sceptic.learners import Glm, Own, folds, rows_of
 from fedrank.silos.sceptic.probes import FOLDS, Probes, Verdict, probe, score_models, verdicts
@@ -217,10 +217,10 @@ def _fit(
     beside = np.column_stack([offset, x])
 
     def ask(beta: np.ndarray) -> Sums:
-        got = sums("logistic", np.append(1.0, beta), beside, y)
+        got = sums(np.append(1.0, beta), beside, y)
         return Sums(got.value, got.gradient[1:], got.information[1:, 1:])
 
-    made = Newton()(ask, np.zeros(x.shape[1]))
+    made = newton(ask, np.zeros(x.shape[1]))
     error = np.sqrt(np.diag(made.covariance))
     return [Estimate(float(b), float(e)) for b, e in zip(made.beta, error, strict=True)]
 

@@ -58,7 +58,7 @@ def test_heart_disease_with_gaps_has_all_patients_and_the_published_number_of_il
     chol = table.feature_names.index("chol")
     missing = [int(np.isnan(silo.features[:, chol]).sum()) for silo in table.silos]
     assert missing == [0, 23, 123, 56]  # counted with awk: fields that are ? or 0
-    arrays = split(table, 0, Sizes.counts(40))
+    arrays = split(table, 0, Sizes(40, 40 / 99))
     assert all(np.isfinite(part.x).all() for part in arrays) and not arrays.test.x[2, :, chol].any()
 
 
@@ -260,7 +260,7 @@ def test_generated_silos_help_harm_and_do_neither():
     gains = {"complementary": [], "neutral": [], "harmful": []}
     for seed in range(SEEDS):
         table = generate_silos(seed=seed)
-        train, _, test = split(table, 0, Sizes.counts(40))
+        train, _, test = split(table, 0, Sizes(40, 40 / 99))
 
         def value(*silos, train=train, test=test):
             x, y = np.concatenate([train.x[k] for k in silos]), np.concatenate([train.y[k] for k in silos])

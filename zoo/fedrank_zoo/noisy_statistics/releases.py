@@ -19,7 +19,7 @@ from jaxtyping import Float
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.privacy.calibration import gaussian_rho, gaussian_sigma
 from fedrank.privacy.noise.arrays import drawn, exact_gaussian
-from fedrank.silos.glm import Newton, Sums, sums
+from fedrank.silos.glm import Sums, newton, sums
 from fedrank.silos.sceptic.auc import auc
 from fedrank_zoo.noisy_statistics.ranges import Ranges
 
@@ -264,9 +264,9 @@ def perturb(
     p = u.shape[1]
 
     def ask(beta: np.ndarray) -> Sums:
-        return sums("logistic", beta, u, y)
+        return sums(beta, u, y)
 
-    made = Newton()(ask, np.zeros(p), penalty * np.eye(p))
+    made = newton(ask, np.zeros(p), penalty * np.eye(p))
     sensitivity = 2 * length / penalty
     left = float(np.linalg.norm(made.at.gradient - penalty * made.beta)) / penalty
     if left > _CLOSE * sensitivity:

@@ -27,6 +27,7 @@ from fedrank.core.errors import DataError, FormatError, MissingDataError, Missin
 from fedrank.core.frame import Frame, to_list
 from fedrank.data.frames import is_missing
 from fedrank.data.lines import read_lines, read_pieces
+from fedrank.silos.config import Silos
 from fedrank.silos.data.coding import (
     Coding,
     as_codes,
@@ -108,19 +109,11 @@ MOST_LEVELS = 50
 
 _SEPARATORS = ",;\t|"
 _SHOWN = 5
+#: Columns as they are usually called.
+_USUAL = Silos()
 
 
-def read_silos(
-    path: Path,
-    silo: str = "silo",
-    label: str = "label",
-    positive: str | int | float | bool | None = None,
-    drop: Sequence[str] = (),
-    categorical: Sequence[str] = (),
-    missing: Sequence[str] = (),
-    person: str = "",
-    fewest: int = 2,
-) -> SiloTable:
+def read_silos(path: Path, about: Silos = _USUAL, fewest: int = 2) -> SiloTable:
     """A table of silos from a file: one row a line, with a column for the silo and one for the label.
 
     Silos come in order of their names. Rows without silo or label, columns that never vary, and rows without any value
@@ -128,14 +121,8 @@ def read_silos(
 
     Args:
         path: A CSV file (UTF-8 or UTF-16; comma, semicolon, tab or bar; also .gz, .bz2, .xz), or parquet.
-        silo: Name of the column that names the row's silo.
-        label: Name of the column with the label.
-        positive: Which value of the label is 1; every other is 0. Without it the label must have two values, and the
-            later in order is 1: 1 of 0 and 1, yes of no and yes, True of False and True.
-        drop: Columns to leave out.
-        categorical: Columns whose numbers are codes, to be treated like text.
-        missing: Values that mean a missing one in every column, such as −9.
-        person: Column that says which person a row is of, where persons have several; it is no feature.
+        about: What the columns mean (:data:`fedrank.silos.config.OWN_FILE`). Without ``positive`` the label must have
+            two values, and the later in order is 1: 1 of 0 and 1, yes of no and yes, True of False and True.
         fewest: Fewest silos; with 1 the file of one silo may lack the column, too.
 
     Raises:
@@ -145,9 +132,7 @@ def read_silos(
         DataError: What is in it cannot be used: one silo, a label without two values, infinite numbers, text with
             too many levels.
     """
-    columns = read_columns(path, drop)
-    name = path.name.split(".")[0]
-    return table_of(columns, name, silo, label, positive, drop, categorical, missing, person, fewest, path)
+    return table_of(read_columns(path, about.drop), path.name.split(".")[0], about, fewest, path)
 
 
 def read_columns(path: Path, drop: Sequence[str] = ()) -> dict[str, list[Any]]:
@@ -184,13 +169,7 @@ def is_parquet(path: Path) -> bool:
 def table_of(
     columns: Mapping[str, Sequence[Any]],
     name: str,
-    silo: str = "silo",
-    label: str = "label",
-    positive: str | int | float | bool | None = None,
-    drop: Sequence[str] = (),
-    categorical: Sequence[str] = (),
-    missing: Sequence[str] = (),
-    person: str = "",
+    about: Silos = _USUAL,
     fewest: int = 2,
     path: Path | None = None,
 ) -> SiloTable:
@@ -199,13 +178,7 @@ def table_of(
     Args:
         columns: The columns by name.
         name: What to call the table.
-        silo: As in :func:`read_silos`, like the following.
-        label: The label's column.
-        positive: Which value is 1.
-        drop: Columns to leave out.
-        categorical: Columns of codes.
-        missing: Values that mean a missing one in every feature.
-        person: Column that says which person a row is of, where persons have several; it is no feature.
+        about: As of :func:`read_silos`.
         fewest: Fewest silos; with 1 the column of the silo may be missing.
         path: The file that they are from, for errors.
 
@@ -213,6 +186,7 @@ def table_of(
         UnknownNameError: There is no such column; says which was probably meant.
         DataError: What is in them cannot be used; see :func:`read_silos`.
     """
+    silo, label, person, drop, categorical = about.silo, about.label, about.person, about.drop, about.categorical
     columns = dict(columns)
     notes = []
     alone = fewest < 2 and silo not in columns and silo == "silo"  # a column that was named must be there
@@ -231,9 +205,9 @@ def table_of(
     known = np.array([s is not None and w is not None for s, w in zip(whose, what, strict=True)])
     if not known.all():
         notes.append(f"{int((~known).sum())} of {len(known)} rows have no silo or no label and were left out.")
-    one = positive_of(what, label, positive, path)
+    one = positive_of(what, label, about.positive, path)
     found = features_of(
-        {name: values for name, values in columns.items() if name not in drop}, categorical, missing, path
+        {name: values for name, values in columns.items() if name not in drop}, categorical, about.missing, path
     )
     notes += found.notes
     owners, labels = np.array([str(s) for s in whose]), np.array([w == one for w in what], np.int8)

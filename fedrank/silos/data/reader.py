@@ -244,17 +244,11 @@ class SiloReader(Reader[SiloTable]):
 
     @override
     def path(self, path: Path) -> SiloTable:
-        return read_silos(path, *self._columns, fewest=self.fewest)
+        return read_silos(path, self.settings, self.fewest)
 
     @override
     def frame(self, frame: Frame) -> SiloTable:
-        return table_of(columns_of(frame, self.settings.drop), _OWN, *self._columns)
-
-    @property
-    def _columns(self) -> tuple[Any, ...]:
-        """Arguments of :func:`~fedrank.silos.data.files.read_silos` that say what columns mean."""
-        s = self.settings
-        return s.silo, s.label, s.positive, s.drop, s.categorical, s.missing, s.person
+        return table_of(columns_of(frame, self.settings.drop), _OWN, self.settings)
 
     @override
     def arrays(self, arrays: tuple[Any, ...] | Mapping[str, Any]) -> SiloTable:
@@ -361,16 +355,8 @@ def health_insurance(entry: Entry[DataSet], folder: Path | None = None) -> SiloT
         ChecksumError: It is not the published one.
     """
     path = _files(entry.obj, folder)["HealthInsurance.csv"]
-    table = read_silos(path, silo="region", label="insurance", positive="no")
-    return SiloTable(
-        "health-insurance",
-        table.silos,
-        table.feature_names,
-        "no health insurance",
-        notes=table.notes,
-        citation=entry.citation,
-        coding=table.coding,
-    )
+    table = read_silos(path, Silos(silo="region", label="insurance", positive="no"))
+    return replace(table, name="health-insurance", label="no health insurance", citation=entry.citation)
 
 
 def _files(entry: DataSet, folder: Path | None) -> dict[str, Path]:

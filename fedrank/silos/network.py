@@ -162,7 +162,7 @@ class TabularNetwork:
         *layers, last = _layers(self, trainable)
         for layer in layers:
             x = x @ layer.weight + layer.bias
-            if layer.scale is not None:
+            if layer.scale is not None and layer.shift is not None:
                 units = layer.scale.shape[-1]
                 if self.norm == "layer":
                     mean, variance = np.mean(x, -1, keepdims=True), np.var(x, -1, keepdims=True)

@@ -17,19 +17,10 @@ from fedrank.core.trees import Json
 from fedrank.report.files import convert_content, json_object, parquet
 from fedrank.report.run import Run
 from fedrank.report.statistics import Interval
+from fedrank.silos.run import ARMS
 
-#: Columns of ``arms.parquet`` and what each may hold.
-COLUMNS = {
-    "seed": "integer",
-    "target": "text",
-    "round": "integer",
-    "arm": "integer",
-    "code": "text",
-    "played": "yes or no",
-    "explored": "yes or no",
-    "increment": "number",
-    "estimate": "number",
-}
+#: What columns of each type hold.
+_KINDS = {int: "integer", str: "text", bool: "yes or no", float: "number"}
 
 #: What the evidence may say of a silo.
 VERDICTS = ("harms", "helps", "no evidence")
@@ -99,7 +90,7 @@ class Silos:
         rows: By silo: ``train``, ``vali``, ``test`` and ``positive``, the share of label 1.
         notes: What a reader should know about the data.
         undefined: Sentences on what could not be measured, and why.
-        plays: Columns as :data:`COLUMNS`; None for a protocol without arms, or before the run wrote it.
+        plays: Columns as :data:`~fedrank.silos.run.ARMS`; None for a protocol without arms, or before the run wrote it.
         findings: By target; empty for a protocol without arms, or before the run wrote it.
         evidence: ``evidence.json`` as it is, for machines.
         sceptic: Simple baselines, by target: ``rows``, ``best`` and ``ways``; empty where the run has it not.
@@ -136,6 +127,15 @@ class Silos:
         return [(t, h) for t, found in self.findings.items() for h in found.helpers if h.verdict == "harms"]
 
 
+def read_rows(file: Path, columns: Mapping[str, type]) -> Frame:
+    """A table of a run with these columns.
+
+    Raises:
+        RunError: As of :func:`fedrank.report.files.parquet`.
+    """
+    return parquet(file, {name: _KINDS[kind] for name, kind in columns.items()})
+
+
 def silos_of(run: Run) -> Silos:
     """The run's data about its silos."""
     return run.details
@@ -161,7 +161,7 @@ def read_silos(folder: Path, *, finished: bool, expected: bool) -> Silos | None:
     has_arms = bool(raw.get("rule"))
     plays = None
     if arms_file.exists() or (finished and has_arms):
-        plays = parquet(arms_file, COLUMNS)
+        plays = read_rows(arms_file, ARMS)
     evidence = json_object(evidence_file, needed=finished and has_arms)
     what = "for each target 'silos' with n, mean, low, high and verdict each, and 'played'"
     findings = convert_content(

@@ -212,13 +212,13 @@ def table_of(
     notes += found.notes
     owners, labels = np.array([str(s) for s in whose]), np.array([w == one for w in what], np.int8)
     silos = []
-    for owner in _in_order({s for s, k in zip(whose, known, strict=True) if k}):
+    for owner in in_order({s for s, k in zip(whose, known, strict=True) if k}):
         own = known & (owners == owner)
         silos.append(Silo(owner, found.matrix[own], labels[own], person=None if persons is None else persons[own]))
     if len(silos) < fewest:
         got = f"one silo only, {silos[0].name!r}" if silos else "no silo"
         raise DataError(f"column {silo!r} names {got}; a federation needs two.", path)
-    others = _in_order({w for w in what if w is not None and w != one})
+    others = in_order({w for w in what if w is not None and w != one})
     against = " or ".join(map(repr, others[:_SHOWN])) + (" …" if len(others) > _SHOWN else "")
     notes.append(f"Label 1 is {label} = {one!r}, label 0 is {against}.")
     for one_class in (s for s in silos if s.positive in (0, s.n_rows)):
@@ -281,7 +281,7 @@ def features_of(
             features.append(column)
             continue
         codes = _codes(name, values, name in categorical, path)
-        levels[name] = tuple(_in_order(set(codes) - {None}))
+        levels[name] = tuple(in_order(set(codes) - {None}))
         for level, column in _encode(name, codes):
             names.append(level)
             features.append(column)
@@ -307,11 +307,6 @@ def silo_names(values: Sequence[Any], silo: str, path: Path | None = None) -> li
     whose = as_codes(values)
     refuse_spellings(f"column {silo!r} names the silos", whose, "Write each silo's name in one way.", path)
     return whose
-
-
-def names_in(columns: Mapping[str, Sequence[Any]], silo: str, path: Path | None = None) -> list[str]:
-    """Names of the silos in a column, in order; none where there is no such column."""
-    return _in_order({name for name in silo_names(columns.get(silo, ()), silo, path) if name is not None})
 
 
 def _csv(path: Path) -> dict[str, list[str | None]]:
@@ -412,7 +407,7 @@ def columns_of(frame: Frame, drop: Sequence[str] = (), path: Path | None = None)
     return columns
 
 
-def _in_order(names: set[Any]) -> list[str]:
+def in_order(names: set[Any]) -> list[str]:
     """Names in order: by number if all are numbers."""
     numbers = {name: as_number(name) for name in names}
     if any(n is None for n in numbers.values()):
@@ -420,13 +415,7 @@ def _in_order(names: set[Any]) -> list[str]:
     return sorted(names, key=lambda name: (numbers[name], name))
 
 
-def positive_of(
-    what: Sequence[str | None],
-    label: str,
-    positive: str | int | float | bool | None,
-    path: Path | None,
-    what_for: str = "label",
-) -> str:
+def positive_of(what: Sequence[str | None], label: str, positive: Any, path: Path | None) -> str:
     """The value of the label that counts as 1.
 
     Args:
@@ -434,33 +423,27 @@ def positive_of(
         label: Its column.
         positive: The value that counts as 1, where one is said.
         path: The file, for errors.
-        what_for: What errors call it.
 
     Raises:
         DataError: Labels have fewer than two values, or more and it is not said which counts; or one value is written
             in two ways.
     """
-    refuse_spellings(f"{what_for} {label!r} has the values", what, "Write each value in one way.", path)
-    values = _in_order({value for value in what if value is not None})
-    shown = ", ".join(map(repr, values[:_SHOWN])) + (
-        f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
-    )
-    if positive is not None:
-        (one,) = as_codes([positive])
-        if one not in values:
-            raise DataError(
-                f"{what_for} {label!r} never has the value {positive!r} that was to be 1; it has {shown}.", path
-            )
-    elif len(values) > 2:
-        mend = "Choose with positive which one is 1; all others become 0."
-        mend = mend if what_for == "label" else "Write 1 where there was one, else 0."
-        raise DataError(f"{what_for} {label!r} has {len(values)} values, {shown}, where two are needed. {mend}", path)
-    else:
-        one = values[-1] if values else None
-    if one is None or len(values) < 2:
+    refuse_spellings(f"label {label!r} has the values", what, "Write each value in one way.", path)
+    values = in_order({value for value in what if value is not None})
+    more = f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
+    shown = ", ".join(map(repr, values[:_SHOWN])) + more
+    (one,) = as_codes([positive]) if positive is not None else values[-1:] or [None]
+    if positive is not None and one not in values:
+        raise DataError(f"label {label!r} never has the value {positive!r} that was to be 1; it has {shown}.", path)
+    if positive is None and len(values) > 2:
         raise DataError(
-            f"{what_for} {label!r} has {f'one value only, {shown}' if values else 'no values'}; two are needed.", path
+            f"label {label!r} has {len(values)} values, {shown}, where two are needed. Choose with positive which one "
+            "is 1; all others become 0.",
+            path,
         )
+    if one is None or len(values) < 2:
+        got = f"one value only, {shown}" if values else "no values"
+        raise DataError(f"label {label!r} has {got}; two are needed.", path)
     return one
 
 
@@ -482,7 +465,7 @@ def _codes(name: str, values: Sequence[Any], categorical: bool, path: Path | Non
 
 def _encode(name: str, codes: list[str | None]) -> Iterator[tuple[str, Float[np.ndarray, " rows"]]]:
     """A column of names as one or more named columns of 0 and 1, NaN where missing."""
-    levels = _in_order(set(codes) - {None})
+    levels = in_order(set(codes) - {None})
     of = np.array([-1 if code is None else levels.index(code) for code in codes])
     # Of two levels one column says everything.
     for number in [1] if len(levels) == 2 else range(len(levels)):

@@ -106,13 +106,12 @@ class Calibration(NamedTuple):
         }
 
 
-def calibration(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"], bins: int = 10) -> Calibration:
-    """Calibration of log-odds.
+def calibration(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"]) -> Calibration:
+    """Calibration of log-odds; its curve has ten bins, fewer where there are fewer than ten rows for each.
 
     Args:
         scores: Cross-fitted log-odds.
         y: Labels, of both kinds.
-        bins: Number of bins of the curve, fewer where there are fewer than ten rows for each.
     """
     scores = np.clip(scores, -_SURE, _SURE)
     probability = expit(scores)
@@ -121,7 +120,7 @@ def calibration(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"
     held = _fit(np.ones((len(y), 1)), y, scores)
     free = _fit(np.column_stack([np.ones(len(y)), scores]), y, np.zeros(len(y)))
     order = np.argsort(probability, kind="stable")
-    parts = [part for part in np.array_split(order, max(1, min(bins, len(y) // 10))) if len(part)]
+    parts = [part for part in np.array_split(order, max(1, min(10, len(y) // 10))) if len(part)]
     curve = tuple(Bin(float(probability[p].mean()), float(y[p].mean()), len(p)) for p in parts)
     return Calibration(
         brier=float(np.mean((probability - y) ** 2)),
@@ -134,13 +133,7 @@ def calibration(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"
 
 
 def threshold(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"], probability: float) -> Threshold:
-    """Consequences of acting on every row of at least this probability.
-
-    Raises:
-        ConfigError: It is not between 0 and 1.
-    """
-    if not 0 < probability < 1:
-        raise ConfigError(f"a threshold must be a probability between 0 and 1, got {probability:g}.")
+    """Consequences of acting on every row of at least this probability, in (0, 1)."""
     acted, odds = expit(scores) >= probability, probability / (1 - probability)
     share, right = float(y.mean()), float((acted * y).mean())
     return Threshold(
@@ -188,13 +181,8 @@ def conformal(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"],
     Args:
         scores: Cross-fitted log-odds.
         y: Labels.
-        level: Probability that a set holds the true label, of each label.
-
-    Raises:
-        ConfigError: The level is not between 0 and 1.
+        level: Probability that a set holds the true label, of each label, in (0, 1).
     """
-    if not 0 < level < 1:
-        raise ConfigError(f"the level of conformal sets must be between 0 and 1, got {level:g}.")
     inside = []
     for label in (0.0, 1.0):
         # The more a row looks like the other label, the less it conforms with this one.

@@ -217,7 +217,7 @@ def private(
     """
     import numpy as np
 
-    from fedrank.silos.data.files import names_in, read_columns
+    from fedrank.silos.data.files import read_columns
     from fedrank.silos.sceptic.compare import FEWEST
     from fedrank_zoo.noisy_statistics.account import record_account
     from fedrank_zoo.noisy_statistics.messages import check_ranges, read_message
@@ -234,7 +234,7 @@ def private(
         for one in received:
             check_ranges(one, ranges)
         columns, meaning = _as_agreed(read_columns(Path(data), meaning.drop), meaning, public)
-        present = names_in(columns, meaning.silo)
+        present = _names_in(columns, meaning.silo)
         mine = target or (present[0] if present else Path(data).name.split(".")[0])
         own = _rows(columns, meaning, ranges, [mine])[mine]
         names, sent = [one.silo for one in received], [one.statistics for one in received]
@@ -274,6 +274,13 @@ def private(
     _print(told, found, names)
 
 
+def _names_in(columns: Any, silo: str) -> list[str]:
+    """Names of the silos in a column, in order; none where there is no such column."""
+    from fedrank.silos.data.files import in_order, silo_names
+
+    return in_order({name for name in silo_names(columns.get(silo, ()), silo) if name is not None})
+
+
 def _rows(columns: Any, meaning: LabelledColumns, ranges: Any, names: list[str]) -> dict[str, Any]:
     """Labelled rows of some silos in public columns, by name."""
     from fedrank.silos.data.coding import as_codes
@@ -296,7 +303,7 @@ def _rows(columns: Any, meaning: LabelledColumns, ranges: Any, names: list[str])
 def _load_silos(data: str, meaning: LabelledColumns, public: Public) -> tuple[dict[str, Any], Any]:
     """Rows of all silos by name, and their public columns: those of the flags, or of a known set."""
     from fedrank.data.sources import is_known
-    from fedrank.silos.data.files import names_in, read_columns
+    from fedrank.silos.data.files import read_columns
     from fedrank.silos.sceptic.learners import rows_of
 
     if is_known(data, "silos"):
@@ -304,7 +311,7 @@ def _load_silos(data: str, meaning: LabelledColumns, public: Public) -> tuple[di
         return dict(zip(table.names, rows_of(table), strict=True)), public.of(table.feature_names)
     columns, meaning = _as_agreed(read_columns(Path(data), meaning.drop), meaning, public)
     ranges = _public(columns, meaning, public)
-    names = names_in(columns, meaning.silo)
+    names = _names_in(columns, meaning.silo)
     known = [row for row, name in enumerate(columns.get(meaning.silo, ())) if name is not None]
     columns = {column: [values[row] for row in known] for column, values in columns.items()}
     return _rows(columns, meaning, ranges, names), ranges

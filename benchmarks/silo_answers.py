@@ -168,7 +168,8 @@ def run_bandit(silos: list[Any], target: int, rows: int, seeds: list[int]) -> di
     from fedrank.engine.native import NativeSimulator
     from fedrank.silos.averaging import FedAvg
     from fedrank.silos.bandit_fedavg import BanditFedAvg
-    from fedrank.silos.data.splits import Rows, SiloArrays, moments, standardise_rows
+    from fedrank.silos.data.splits import Rows, SiloArrays, standardise_rows
+    from fedrank.silos.glm import moments_of
     from fedrank.silos.local_sgd import LocalSgd
     from fedrank.silos.rounds import begin_runs, models_of_runs
     from fedrank.silos.sceptic.auc import auc
@@ -187,7 +188,7 @@ def run_bandit(silos: list[Any], target: int, rows: int, seeds: list[int]) -> di
         alone[seed] = round(auc(fit_alone(own, choose_penalty(own, rng))(test.x), test.y).value, 5)
         for part, mine in zip(parts, (own[~vali], own[vali], test), strict=True):
             of = [(mine, own[~vali]), *((one if part is parts[0] else one[:0], one) for one in others)]
-            part.append([(standardise_rows(one.x, *moments(by.x)), one.y.astype(np.float32)) for one, by in of])
+            part.append([(standardise_rows(one.x, *moments_of(by.x)[1:]), one.y.astype(np.float32)) for one, by in of])
 
     def pad(part: list[list[Any]]) -> Rows:
         most = max(len(y) for silos in part for _, y in silos)

@@ -125,7 +125,9 @@ class Bandit(rules.RuleSettings):
         "own", "What an average must beat: the target's own model of the round, or the model of the round before."
     )
     target_weight: float | None = setting(None, "Weight of the target in every average; without it by rows.")
-    patience: int | None = setting(None, "Rounds without a better model after which the run stops asking.")
+    patience: int | None = setting(
+        None, "Rounds without a better model after which the run stops asking.", low=1, high=10**6
+    )
     pretrain: bool = setting(True, "Train for E epochs before the first round.")
     probe: bool = setting(False, "Let the target judge every silo's first model: tells inverted labels.")
     refit: bool = setting(
@@ -185,8 +187,6 @@ class BanditFedAvg(SiloProtocol):
             raise ConfigError("delayed rewards judge the models of the round before; they need crossing = 'average'.")
         if b.target_weight is not None and not 0 < b.target_weight < 1:
             raise ConfigError(f"target_weight must be between 0 and 1, got {b.target_weight}.")
-        if b.patience is not None and not 1 <= b.patience <= 10**6:
-            raise ConfigError(f"patience must be at least 1 round, got {b.patience}.")
         if (b.arms == "clusters" or b.probe) and not b.pretrain:
             raise ConfigError("clusters and probe look at the silos' first models; they need pretrain.")
         if self.judgements is not None and (b.delayed or self.measure != "auc"):
@@ -345,7 +345,15 @@ class BanditFedAvg(SiloProtocol):
         if self.judgements is not None and isinstance(self.sgd, PrivateSgd):
             judged = self.judgements.spent(self.values_judged(rounds), delta)
             return run_account(self.sgd, rounds, delta, pretrain=self.pretrain, judged=judged)
-        return PrivacyReport.none(rounds, SEEN, list_disclosures(self.measure, self.bandit.probe, self.refits))
+        measure = {"auc": "AUC", "log-loss": "log-loss"}[self.measure]
+        shown = "; before the first round it is shown every silo's first model as it is" if self.bandit.probe else ""
+        told = (
+            f"No row is in a message. The server learns the {measure} of models on the target's validation rows.",
+            "The target is shown averages of models. From the average with one other silo, or from those of many sets, "
+            f"it can work out the models of the silos that were averaged with it{shown}.",
+            "A silo that was averaged with the target alone, and is asked again, can work out the target's model.",
+        )
+        return PrivacyReport.none(rounds, SEEN, (*told, _TOLD) if self.refits else told)
 
     @override
     def weights(self, state: ServerState) -> Float[np.ndarray, " parameters"]:
@@ -642,25 +650,6 @@ def evaluated_by(rule: rules.Rule) -> str:
     if rules.explores_always(rule):
         return "all"
     return "either" if rule.every > 0 or rule.chance > 0 else "one"
-
-
-def list_disclosures(measure: str, probe: bool, refits: bool = False) -> tuple[str, ...]:
-    """Sentences on what the server, the target and the other silos can work out.
-
-    Args:
-        measure: What models are judged by.
-        probe: Whether the target is shown first models.
-        refits: Whether silos tell second derivatives.
-    """
-    judged = {"auc": "AUC", "log-loss": "log-loss"}[measure]
-    shown = "; before the first round it is shown every silo's first model as it is" if probe else ""
-    return (
-        f"No row is in a message. The server learns the {judged} of models on the target's validation rows.",
-        "The target is shown averages of models. From the average with one other silo, or from those of many sets, it "
-        f"can work out the models of the silos that were averaged with it{shown}.",
-        "A silo that was averaged with the target alone, and is asked again, can work out the target's model.",
-        *((_TOLD,) if refits else ()),
-    )
 
 
 @dataclass(frozen=True)

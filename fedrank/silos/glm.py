@@ -209,7 +209,7 @@ def newton(
             return end.value
 
 
-#: A column is constant where its deviation is below this share of its largest possible value.
+#: A column is constant where its deviation is below this share of its largest value, which may be rounding.
 _CONSTANT = 1e-12
 
 
@@ -233,21 +233,15 @@ class Moments(NamedTuple):
         return np.where(np.isnan(made), 0.0, made)
 
 
-def moments_of(silos: Sequence[Float[np.ndarray, "_ columns"]]) -> Moments:
-    """Moments of the columns of all silos' rows.
-
-    Args:
-        silos: Each silo's rows.
-    """
-    known = [~np.isnan(x) for x in silos]
-    count = np.sum([there.sum(axis=0) for there in known], axis=0).astype(float)
-    total = np.sum([np.where(there, x, 0.0).sum(axis=0) for x, there in zip(silos, known, strict=True)], axis=0)
-    mean = total / np.maximum(count, 1)
-    squares = np.sum(
-        [np.where(there, (x - mean) ** 2, 0.0).sum(axis=0) for x, there in zip(silos, known, strict=True)], axis=0
-    )
-    deviation = np.sqrt(squares / np.maximum(count, 1))
-    return Moments(count, mean, np.where(deviation > _CONSTANT * np.abs(mean), deviation, 0.0))
+def moments_of(x: Float[np.ndarray, "rows columns"]) -> Moments:
+    """Moments of the columns of rows."""
+    x = x.astype(float)
+    known = ~np.isnan(x)
+    count = known.sum(axis=0).astype(float)
+    mean = np.where(known, x, 0.0).sum(axis=0) / np.maximum(count, 1)
+    deviation = np.sqrt(np.where(known, (x - mean) ** 2, 0.0).sum(axis=0) / np.maximum(count, 1))
+    largest = np.abs(np.where(known, x, 0.0)).max(axis=0, initial=0.0)
+    return Moments(count, mean, np.where(deviation > _CONSTANT * largest, deviation, 0.0))
 
 
 def combine_moments(silos: Sequence[Moments]) -> Moments:

@@ -23,8 +23,9 @@ from fedrank.metrics.offline import host_auc, host_log_loss
 from fedrank.silos.data.coding import Coding, as_codes
 from fedrank.silos.data.files import columns_of, read_columns
 from fedrank.silos.data.reader import SiloReader
-from fedrank.silos.data.splits import moments, standardise_rows
+from fedrank.silos.data.splits import standardise_rows
 from fedrank.silos.data.tables import SiloTable
+from fedrank.silos.glm import moments_of
 from fedrank.silos.network import EPSILON, TabularNetwork, blocks, scores
 
 #: Name of all rows together in what :meth:`SiloModel.evaluate` returns.
@@ -170,7 +171,7 @@ class SiloModel(Model):
         Raises:
             DataError: The features do not fit.
         """
-        mean, deviation = moments(self._table(features))
+        _, mean, deviation = moments_of(self._table(features))
         return replace(self, mean=mean, deviation=deviation)
 
     # ------------------------------------------------------------------------------------------------------- scoring

@@ -368,12 +368,8 @@ class SiloRunner(Runner):
             for i, target in enumerate(self.measured_for[run].tolist()):
                 # A name comes from the user's file and must not lead out of the folder.
                 slug = re.sub(r"[^a-z0-9]+", "-", e.names[target].lower()).strip("-")
-                name = f"{target}-{slug}-seed{seed}" if self._several else ""
+                name = f"{target}-{slug}-seed{seed}" if len(e.targets) > 1 else ""
                 self.home.model(silo_model(e, models[kept][run, i], seed, target), seed, name)
-
-    @property
-    def _several(self) -> bool:
-        return len(self.experiment.targets) > 1
 
 
 def silo_model(

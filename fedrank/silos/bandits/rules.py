@@ -56,7 +56,11 @@ class RuleSettings:
 
     rule: Kind = setting("extreme-explore", "Decision rule.")
     epsilon: float = setting(
-        0.2, "epsilon-greedy: probability of another arm than the best.", needs=("bandit.rule", ("epsilon-greedy",))
+        0.2,
+        "epsilon-greedy: probability of another arm than the best.",
+        low=0,
+        high=1,
+        needs=("bandit.rule", ("epsilon-greedy",)),
     )
     c: float = setting(0.05, "ucb: inclination to explore.", needs=("bandit.rule", ("ucb",)))
     alpha: float | None = setting(None, "Weight of the newest reward in (0, 1]; without it the mean of all.")
@@ -69,10 +73,15 @@ class RuleSettings:
         None, "Reward 1 for an increment above it, else 0; without it the increment. thompson needs one: 0.025."
     )
     initial: float = setting(0.05, "Optimistic first estimate of every arm.")
-    every: int = setting(0, "Rounds from one Extreme-Explore round to the next, the first round being one; 0: none.")
-    chance: float = setting(0.0, "Probability that a round is an Extreme-Explore round.")
+    every: int = setting(
+        0, "Rounds from one Extreme-Explore round to the next, the first round being one; 0: none.", low=0
+    )
+    chance: float = setting(0.0, "Probability that a round is an Extreme-Explore round.", low=0, high=1)
     fixed: int = setting(
-        0, "fixed: number of the arm; 0 is the target alone where that is an arm.", needs=("bandit.rule", ("fixed",))
+        0,
+        "fixed: number of the arm; 0 is the target alone where that is an arm.",
+        low=0,
+        needs=("bandit.rule", ("fixed",)),
     )
 
     def scalars(self) -> Rule:
@@ -86,15 +95,11 @@ class RuleSettings:
             raise UnknownNameError("decision rule", self.rule, KINDS)
         alpha, threshold = self.alpha, self.threshold
         ranges = (
-            ("epsilon", 0.0 <= self.epsilon <= 1.0, "in [0, 1]"),
             ("c", 0.0 <= self.c < math.inf, "at least 0 and finite"),
             ("alpha", alpha is None or 0.0 < alpha <= 1.0, "in (0, 1], or None for the stationary mean"),
             ("gamma", 0.0 < self.gamma <= 1.0, "in (0, 1]; 1 does not discount"),
             ("threshold", threshold is None or math.isfinite(threshold), "finite, or None"),
             ("initial", math.isfinite(self.initial), "finite"),
-            ("every", self.every >= 0, "at least 0; 0 schedules no Extreme-Explore round"),
-            ("chance", 0.0 <= self.chance <= 1.0, "in [0, 1]"),
-            ("fixed", self.fixed >= 0, "at least 0"),
         )
         for name, fine, wanted in ranges:
             if not fine:

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.silos.data.looks import group_rows
 from fedrank.silos.data.tables import Silo, SiloTable
+from fedrank.silos.glm import Moments, moments_of
 
 
 class Rows(NamedTuple):
@@ -44,8 +45,6 @@ class Rows(NamedTuple):
 
 #: Keeps the draw of divisions apart from other uses of a seed.
 _SPLIT = 0x51105
-#: A column is constant if its deviation is below this share of its largest value, which may be rounding.
-_CONSTANT = 1e-12
 #: Products of shares and numbers of rows are whole up to this.
 _ROUNDING = 1e-9
 
@@ -173,7 +172,7 @@ def split(
         if public is None:  # else which rows train would depend on what records hold
             order = _groups_together(silo, order)
         train, vali, test, _ = np.split(order, np.cumsum(taken))
-        x = standardise_rows(silo.features, *(moments(silo.features[train]) if public is None else public))
+        x = standardise_rows(silo.features, *(moments_of(silo.features[train])[1:] if public is None else public))
         y = silo.labels.astype(np.float32)
         silos.append([_pad(x[part], y[part], rows) for part, rows in zip((train, vali, test), longest, strict=True)])
     return SiloArrays(*(_stack([silo[part] for silo in silos]) for part in range(len(_PARTS))))
@@ -304,7 +303,7 @@ def standards(table: SiloTable, seed: int, sizes: Sizes, stratified: bool, silo:
     """
     mine = table.silos[silo]
     train = _groups_together(mine, _order(mine, seed, stratified))[: sizes.of(mine.n_rows, mine.name)[0]]
-    return moments(mine.features[train])
+    return moments_of(mine.features[train])[1:]
 
 
 def standardise_rows(
@@ -313,23 +312,7 @@ def standardise_rows(
     deviation: Float[np.ndarray, " features"],
 ) -> Float[np.ndarray, "rows features"]:
     """Rows as networks get them, float32: (x − mean) / deviation; 0 for what is missing and for constant columns."""
-    x = features.astype(np.float64)
-    standard = np.where(deviation > 0, (x - mean) / np.where(deviation > 0, deviation, 1), 0)
-    return np.where(np.isnan(standard), 0, standard).astype(np.float32)
-
-
-def moments(
-    features: Float[np.ndarray, "rows features"],
-) -> tuple[Float[np.ndarray, " features"], Float[np.ndarray, " features"]]:
-    """Mean and deviation of training rows; a deviation of 0 where a column is constant or wholly missing."""
-    x = features.astype(np.float64)
-    known = ~np.isnan(x)
-    count = np.maximum(known.sum(axis=0), 1)
-    mean = np.where(known, x, 0).sum(axis=0) / count
-    deviation = np.sqrt((np.where(known, x - mean, 0) ** 2).sum(axis=0) / count)
-    largest = np.abs(np.where(known, x, 0)).max(axis=0, initial=0)
-    # A column that is constant or wholly missing in training becomes 0 everywhere: nothing can be learned from it.
-    return mean, np.where(deviation > _CONSTANT * largest, deviation, 0.0)
+    return Moments(mean, mean, deviation).standardise(features.astype(float)).astype(np.float32)
 
 
 def _pad(x: Float[np.ndarray, "n features"], y: Float[np.ndarray, " n"], rows: int) -> Rows:

@@ -240,7 +240,7 @@ def choose_penalty(own: Own, rng: np.random.Generator) -> float:
         return DEFAULT_PENALTY
     fold = folds(own, 5, rng)
     trains = fold != np.unique(fold)[:, None]
-    x = np.stack([design(own.x, moments_of([own.x[rows]])) for rows in trains])
+    x = np.stack([design(own.x, moments_of(own.x[rows])) for rows in trains])
     scores = fit_ridges(x, own.y, trains, PENALTIES) @ x.swapaxes(-1, -2)
     loss = (np.logaddexp(0.0, scores) - own.y * scores) * ~trains[:, None]
     return PENALTIES[int(np.argmin(loss.sum(axis=(0, 2))))]
@@ -248,7 +248,7 @@ def choose_penalty(own: Own, rng: np.random.Generator) -> float:
 
 def fit_alone(own: Own, penalty: float) -> Glm:
     """A silo's logistic model of the silo's rows, standardised by itself."""
-    moments = moments_of([own.x])
+    moments = moments_of(own.x)
     return Glm(fit_glm([(design(own.x, moments), own.y)], penalty).beta, moments)
 
 

@@ -57,7 +57,7 @@ class Summary:
         found = copies(own.x)
         if found is not None:
             own = own[found.first]
-        moments = moments_of([own.x])
+        moments = moments_of(own.x)
         x = design(own.x, moments)
         fit = fit_glm([(x, own.y)], penalty)
         centred = x[:, 1:] - x[:, 1:].mean(axis=0) if own.rows else x[:, 1:]
@@ -165,7 +165,7 @@ def length(columns: int) -> int:
 
 def common_moments(x: Float[np.ndarray, "rows columns"], others: Iterable[Summary]) -> Moments:
     """Moments of a silo's rows and those that others told of together."""
-    return combine_moments([moments_of([x]), *(one.moments for one in others)])
+    return combine_moments([moments_of(x), *(one.moments for one in others)])
 
 
 def fit_with(own: Own, others: Sequence[Summary], penalty: float) -> Glm:

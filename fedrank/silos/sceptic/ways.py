@@ -142,7 +142,7 @@ def _candidates(
     moments = [common_moments(part.x, others.told) for part in parts]
     x = np.stack([design(own.x, by) for by in moments])
     if "alone" in ways:
-        alone = [moments_of([part.x]) for part in parts]
+        alone = [moments_of(part.x) for part in parts]
         x_alone = np.stack([design(own.x, by) for by in alone])
         add("alone", PENALTIES, fit_ridges(x_alone, own.y, trains, PENALTIES), alone)
     if "trees" in ways:

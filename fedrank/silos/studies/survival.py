@@ -77,11 +77,6 @@ class Grid(NamedTuple):
         return np.asarray(put @ values).reshape(self.strata, len(self.times) + 1, -1)[:, 1:]
 
 
-def _from_end(values: Float[np.ndarray, "strata times k"]) -> Float[np.ndarray, "strata times k"]:
-    """Sums of a time and all later ones: from rows by their last time to rows at risk."""
-    return np.cumsum(values[:, ::-1], axis=1)[:, ::-1]
-
-
 class _Risk(NamedTuple):
     """Sums by stratum and time: of the rows until then (``s``), of those with an event then (``d``), and counts.
 
@@ -151,7 +146,7 @@ class _Likelihood:
     def __init__(self, risk: _Risk, efron: bool) -> None:
         self.risk = risk
         self.p = risk.x.shape[2]
-        at_risk = _from_end(risk.s)
+        at_risk = np.cumsum(risk.s[:, ::-1], axis=1)[:, ::-1]  # from rows by their last time
         self.cells = np.nonzero(risk.events > 0.5)
         self.s, self.d, self.x = at_risk[self.cells], risk.d[self.cells], risk.x[self.cells]
         self.weight, self.events = risk.weight[self.cells], np.round(risk.events[self.cells]).astype(int)

@@ -61,7 +61,7 @@ def named(probes, silo):
 def test_a_penalised_model_is_scikit_learns():
     (mine, *_), _ = federation(1)
     theirs = LogisticRegression(C=1 / 3, tol=1e-12, max_iter=10**4)
-    moments = moments_of([mine.x])
+    moments = moments_of(mine.x)
     theirs.fit(moments.standardise(mine.x), mine.y)
     made = fit_alone(mine, 3.0)
     np.testing.assert_allclose(made.beta, [*theirs.intercept_, *theirs.coef_[0]], rtol=1e-6)

@@ -289,7 +289,7 @@ def test_generated_silos_depend_on_seed_and_name_only():
     assert load("generated", "silos", seed=1, silos=7, rows=9).n_rows == 63
     assert generate_silos(silos=2).names == ("hospital-A", "hospital-B")
     assert many.names[25:28] == ("hospital-Z", "hospital-AA", "hospital-AB") and "hospital-D harmful" in four.notes[1]
-    for wrong in ({"silos": 1}, {"rows": 1}, {"features": 7}, {"seed": -1}, {"strength": 0.0}):
+    for wrong in ({"silos": 1}, {"rows": 1}, {"features": 7}, {"seed": -1}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             generate_silos(**wrong)
 

@@ -172,7 +172,7 @@ def _by_label(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"])
 def _model(own: Own, penalty: float) -> Release:
     def release(used: np.ndarray) -> np.ndarray:
         train = own[used]
-        moments = moments_of([train.x])
+        moments = moments_of(train.x)
         return _by_label(design(own.x, moments) @ fit_glm([(design(train.x, moments), train.y)], penalty).beta, own.y)
 
     return release
@@ -180,7 +180,7 @@ def _model(own: Own, penalty: float) -> Release:
 
 def _sums(own: Own) -> Release:
     """Exact sums tell every record: the attacker asks how far the sums are from those without it."""
-    moments = moments_of([own.x])
+    moments = moments_of(own.x)
     u = design(own.x, moments)
     features = np.column_stack([u * (own.y - 0.5)[:, None], *(u * u[:, [k]] for k in range(u.shape[1]))])
 
@@ -192,7 +192,7 @@ def _sums(own: Own) -> Release:
 
 def _study(own: Own, penalty: float) -> Release:
     """Answers of all rounds: the attacker asks how far they are from those without the record."""
-    u = design(own.x, moments_of([own.x]))
+    u = design(own.x, moments_of(own.x))
     family, i, j = Logistic(), *np.triu_indices(u.shape[1])
 
     def release(used: np.ndarray) -> np.ndarray:
@@ -258,7 +258,7 @@ def _networks(
     from fedrank.silos.local_sgd import LocalSgd
     from fedrank.silos.network import TabularNetwork
 
-    standard = moments_of([own.x]).standardise(own.x) if ranges is None else ranges.scale_rows(own.x)
+    standard = moments_of(own.x).standardise(own.x) if ranges is None else ranges.scale_rows(own.x)
     x, y = standard.astype(np.float32), own.y.astype(np.float32)
     if sgd is None:
         sgd = LocalSgd(TabularNetwork(x.shape[1], _WIDTHS, "batch", 0.1), epochs=_EPOCHS)

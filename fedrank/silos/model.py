@@ -142,13 +142,21 @@ class SiloModel(Model):
             return self.weights
         return np.concatenate([self.weights[: self.network.trainable], self.statistics])
 
+    @property
+    def _standards(self) -> tuple[Float[np.ndarray, " features"], Float[np.ndarray, " features"]]:
+        if self.mean is None or self.deviation is None:
+            raise ModelError(
+                "it has no mean and deviation of its inputs: the server that wrote it has no rows. A silo sets its own "
+                "with model.fitted(features of its training rows)."
+            )
+        return self.mean, self.deviation
+
     @override
     def layers(self) -> tuple[Layer, ...]:
-        if self.mean is None or self.deviation is None:
-            raise ModelError(_NO_STANDARDS)
+        mean, deviation = self._standards
         tensors = self.network.tensors(self.scoring_weights)
         parts = {name: np.asarray(values, np.float64) for name, values in tensors.items()}
-        chain: list[Layer] = [Standardise(self.mean, self.deviation)]
+        chain: list[Layer] = [Standardise(mean, deviation)]
         for number in range(1, len(self.network.widths) + 1):
             chain.append(Dense(parts[f"layer{number}.weight"], parts[f"layer{number}.bias"]))
             if self.network.norm != "none":
@@ -192,8 +200,6 @@ class SiloModel(Model):
             DataError: The features do not fit; says which.
             ModelError: The model has no mean and deviation of its inputs.
         """
-        if self.mean is None or self.deviation is None:
-            raise ModelError(_NO_STANDARDS)
         return self._scores(self._table(features))
 
     def probability(self, features: Any) -> Float[np.ndarray, " rows"]:
@@ -203,10 +209,10 @@ class SiloModel(Model):
         return np.where(odds >= 0, 1, small) / (1 + small)
 
     def _scores(self, table: Float[np.ndarray, "rows features"]) -> Float32[np.ndarray, " rows"]:
+        mean, deviation = self._standards
         if not len(table):
             return np.zeros(0, np.float32)
-        assert self.mean is not None and self.deviation is not None
-        x = standardise_rows(table, self.mean, self.deviation)
+        x = standardise_rows(table, mean, deviation)
         return scores(self.network, self.scoring_weights, blocks(x), len(x))
 
     def _table(self, features: Any) -> Float[np.ndarray, "rows features"]:
@@ -252,8 +258,6 @@ class SiloModel(Model):
             DataError: The data does not fit the model.
             ModelError: The model has no mean and deviation of its inputs.
         """
-        if self.mean is None:
-            raise ModelError(_NO_STANDARDS)
         table, labels, silos = self._label_rows(data, label, positive, silo, folder)
         found = self._scores(table)
         parts = {ALL_ROWS: np.ones(len(labels), bool)}
@@ -312,12 +316,6 @@ class SiloModel(Model):
         table = self.coding.features(columns, self.names)[known]
         owners = [str(one) for one, keep in zip(columns[silo], known, strict=True) if keep] if silo else None
         return table, np.array([code == wanted for code in codes], np.int8)[known], owners
-
-
-_NO_STANDARDS = (
-    "it has no mean and deviation of its inputs: the server that wrote it has no rows. A silo sets its own with "
-    "model.fitted(features of its training rows)."
-)
 
 
 def _numbers(values: Any, dtype: Any) -> np.ndarray | None:

@@ -319,19 +319,6 @@ class PrivateSgd(LocalSgd):
         return models
 
 
-def with_noise(sgd: LocalSgd, privacy: RecordPrivacy, trainings: int) -> PrivateSgd:
-    """Local training with noise that hides every record over a number of trainings.
-
-    Args:
-        sgd: Local training without noise.
-        privacy: Settings of the noise, with an ε.
-        trainings: Trainings of a silo in the run, that before the first round included.
-    """
-    return PrivateSgd(
-        sgd.network, sgd.epochs, sgd.batch, sgd.learning_rate, sgd.weight_decay, privacy=privacy, trainings=trainings
-    )
-
-
 @lru_cache(maxsize=64)
 def _multiple(epsilon: float, delta: float) -> float:
     return gaussian_sigma(epsilon, delta, 1.0)

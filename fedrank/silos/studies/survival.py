@@ -334,7 +334,7 @@ class CoxFit(Estimates):
     ties: str = "efron"
 
 
-def _ask_times(times: Sequence[float] | None, strata: int, most: int) -> Generator[Ask, Answers, Grid]:
+def _ask_times(times: Sequence[float] | np.ndarray | None, strata: int, most: int) -> Generator[Ask, Answers, Grid]:
     """The times of an analysis: given ends of bins, or those of events, for which one round asks."""
     if times is not None:
         given = np.asarray(times, float)
@@ -348,7 +348,7 @@ def _ask_times(times: Sequence[float] | None, strata: int, most: int) -> Generat
 
 def fit_cox(
     names: Sequence[str],
-    times: Sequence[float] | None = None,
+    times: Sequence[float] | np.ndarray | None = None,
     *,
     strata: int = 1,
     by_silo: bool = False,
@@ -527,7 +527,7 @@ class Survival(NamedTuple):
 
 
 def compare_groups(
-    groups: Sequence[str], times: Sequence[float] | None = None, *, strata: int = 1, most_times: int = 4096
+    groups: Sequence[str], times: Sequence[float] | np.ndarray | None = None, *, strata: int = 1, most_times: int = 4096
 ) -> Analysis[Survival]:
     """Kaplan-Meier curves by group and the log-rank test of them, within strata.
 

@@ -235,9 +235,8 @@ class BanditFedAvg(SiloProtocol):
         if self.bandit.arms == "pairs":
             return sets.pair_table(self.silos, self.bandit.alone)
         if self.bandit.arms == "everyone":
-            return np.concatenate(
-                [sets.pair_table(self.silos, True)[: int(self.bandit.alone)], sets.everyone_table(self.silos)]
-            )
+            alone = np.zeros((int(self.bandit.alone), self.silos - 1), bool)
+            return np.concatenate([alone, np.ones((1, self.silos - 1), bool)])
         return np.zeros((self.clusters + 1, self.silos - 1), bool)
 
     @property

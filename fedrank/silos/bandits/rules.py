@@ -363,11 +363,7 @@ def pair_table(silos: int, alone: bool = True) -> Bool[np.ndarray, "arms others"
 
     Returns:
         [silos − 1 (+ 1), silos − 1], over the silos other than the target.
-
-    Raises:
-        ConfigError: Fewer than two silos.
     """
-    _check_silos(silos)
     table = np.eye(silos - 1, dtype=bool)
     return np.concatenate([np.zeros((1, silos - 1), bool), table]) if alone else table
 
@@ -381,28 +377,14 @@ def combination_table(silos: int) -> Bool[np.ndarray, "arms others"]:
         [2^(silos − 1), silos − 1].
 
     Raises:
-        ConfigError: Fewer than two silos, or more than :data:`MOST_COMBINED`.
+        ConfigError: More than :data:`MOST_COMBINED` silos.
     """
-    _check_silos(silos)
     if silos > MOST_COMBINED:
         raise ConfigError(
             f"All combinations of {silos} silos are 2^{silos - 1} arms, too many to try; at most {MOST_COMBINED} silos "
             "may be combined. Use pairs, or clusters of silos with similar updates."
         )
     return (np.arange(2 ** (silos - 1))[:, None] >> np.arange(silos - 1)) % 2 == 1
-
-
-def everyone_table(silos: int) -> Bool[np.ndarray, "1 others"]:
-    """The one arm of all other silos.
-
-    Returns:
-        [1, silos − 1].
-
-    Raises:
-        ConfigError: Fewer than two silos.
-    """
-    _check_silos(silos)
-    return np.ones((1, silos - 1), bool)
 
 
 def members_of(
@@ -465,17 +447,11 @@ def cluster_arms(
     Returns:
         One arm more than there are clusters; clusters in the order of their first silo.
 
-    Raises:
-        ConfigError: ``clusters`` is out of range.
-
     Source:
         Section 10 of the thesis proposes clusters; cosine similarity of updates is that of Sattler et al.: *Clustered
         federated learning*, IEEE TNNLS 2020 (they split in two recursively instead).
     """
     silos = updates.shape[0]
-    _check_silos(silos)
-    if not 1 <= clusters <= silos - 1:
-        raise ConfigError(f"clusters must be from 1 to {silos - 1} for {silos} silos, got {clusters}.")
     every = np.arange(silos)
     norms = np.linalg.norm(updates, axis=1, keepdims=True)
     directions = updates / np.where(norms > 0, norms, 1)
@@ -493,8 +469,3 @@ def cluster_arms(
     # A cluster carries the number of its first silo, because the lower of two always takes in the higher.
     itself = every == target
     return np.concatenate([itself[None], (owner == np.flatnonzero(sizes > 0)[:, None]) | itself])
-
-
-def _check_silos(silos: int) -> None:
-    if silos < 2:
-        raise ConfigError(f"A federation needs at least 2 silos, got {silos}.")

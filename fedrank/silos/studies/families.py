@@ -16,7 +16,6 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import betaln, digamma, expit, gammaln, logsumexp, polygamma
 
-from fedrank.core.errors import UnknownNameError
 from fedrank.silos.glm import Sums
 from fedrank.silos.studies.protocol import Rows
 
@@ -510,15 +509,10 @@ FAMILIES: dict[str, type[Family]] = {
 
 
 def family_of(name: str, levels: int = 0) -> Family:
-    """A family by its name.
+    """A family by its name, one of :data:`FAMILIES`.
 
     Args:
-        name: One of :data:`FAMILIES`.
+        name: The name.
         levels: Number of the outcome's levels, of a multinomial or an ordinal one.
-
-    Raises:
-        UnknownNameError: Says which there are.
     """
-    if name not in FAMILIES:
-        raise UnknownNameError("family of a regression", name, tuple(FAMILIES))
     return FAMILIES[name](levels if FAMILIES[name] in (Multinomial, Ordinal) else 0)

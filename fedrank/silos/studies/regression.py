@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_matrix
 from scipy.special import gammaln
 
-from fedrank.core.errors import ConfigError, DataError
+from fedrank.core.errors import DataError
 from fedrank.silos.glm import Fit, Sums, maximise
 from fedrank.silos.studies import firth
 from fedrank.silos.studies.families import Family, Linear, Logistic, Moments, NegativeBinomial, Poisson
@@ -33,8 +33,6 @@ _GIVEN_UP = 1e-6
 _LOST = 1e4
 #: Logarithm of θ to the mean count from which on counts have Poisson's variance.
 _POISSON = 14.0
-#: Robust covariances: Huber and White's, and with the rows of a cluster taken together.
-ROBUST = ("HC0", "HC1", "CR0", "CR1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,13 +93,8 @@ def answer(family: Family, ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray
         family: Family of the regression.
         ask: The question.
         blocks: Its rows, at least one block, which may be without rows.
-
-    Raises:
-        ConfigError: There is no such step.
     """
     steps = {"moments": _moments, "sums": _sums, "firth": firth.answer, "meat": _meat, "patterns": _count_patterns}
-    if ask.step not in steps:
-        raise ConfigError(f"a regression has the steps {', '.join(steps)}; got {ask.step!r}.")
     out = steps[ask.step](family, ask, _cut(blocks))
     return np.append(out, 0.0) if ask.step in ("moments", "patterns") else out  # rows left out stand beside it
 
@@ -219,17 +212,16 @@ def fit(
             None: they are the same. Without an intercept its first row says what the constant would change by.
         intercept: Whether the first column is one of ones. Of an ordinal model there is none.
         penalty: Strength of an L2 penalty on columns of deviation 1, the intercept left out.
-        robust: One of :data:`ROBUST`: a row, or a cluster, with its weight is one observation, as R's ``sandwich``.
+        robust: HC0, HC1 (Huber and White), or CR0, CR1 by cluster: a row, or a cluster, with its weight is one
+            observation, as R's ``sandwich``.
             HC1 has the factor n/(n − k); CR1 has G/(G − 1), and of a linear model (n − 1)/(n − k) too, as ``vcovCL``.
         use_firth: Firth's method, of a logistic model, with profile likelihood.
         level: Level of the intervals of Firth's method.
         most: Rounds after which a search gives up.
 
     Raises:
-        ConfigError: Settings do not fit each other.
         DataError: There are no rows, too few, or an outcome that does not vary.
     """
-    _check_settings(family, intercept, penalty, robust, use_firth)
     levels = tuple(levels) or tuple(map(str, range(family.levels)))
     answers = yield Ask("moments")
     rows = {name: round(float(one[0])) for name, one in answers.items()}
@@ -321,11 +313,8 @@ def fit_patterns(
         local: What :func:`fit` gives for the family, without a robust covariance.
 
     Raises:
-        ConfigError: Settings do not fit each other.
         DataError: There are no rows, too few, or an outcome that does not vary.
     """
-    if isinstance(family, NegativeBinomial):
-        raise ConfigError("a negative binomial model needs more than counts by pattern; ask without patterns.")
     answers = yield Ask("patterns", {"patterns": np.asarray(patterns, float)})
     total = np.sum(list(answers.values()), axis=0)
     table, constant = total[:-2].reshape(len(patterns), -1), float(total[-2])
@@ -345,8 +334,6 @@ def fit_patterns(
             twice = np.concatenate([patterns[used]] * 2)
             rows = Rows.of(twice, np.append(mean - apart, mean + apart), weight=np.tile(weight / 2, 2))
     made = run(local, lambda ask: {"": answer(family, ask, [rows])})
-    if made.robust:
-        raise ConfigError("a robust covariance needs more than counts by pattern; ask without patterns.")
     counted = [one[:-2].reshape(len(patterns), -1)[:, 0].sum() for one in answers.values()]
     return replace(
         made,
@@ -486,17 +473,6 @@ def _factor(robust: str, family: Family, n: int, k: int, clusters: int) -> float
     """Correction of a robust covariance for few rows or clusters."""
     linear = (n - 1) / (n - k) if isinstance(family, Linear) else 1.0
     return {"HC1": n / (n - k), "CR1": linear * clusters / max(clusters - 1, 1)}.get(robust, 1.0)
-
-
-def _check_settings(family: Family, intercept: bool, penalty: float, robust: str, use_firth: bool) -> None:
-    if robust and robust not in ROBUST:
-        raise ConfigError(f"a robust covariance is one of {', '.join(ROBUST)}; got {robust!r}.")
-    if penalty < 0 or (penalty and (use_firth or robust)) or (use_firth and robust):
-        raise ConfigError("take one of an L2 penalty above 0, Firth's method and a robust covariance.")
-    if use_firth and not isinstance(family, Logistic):
-        raise ConfigError(f"Firth's method is for a logistic model, not for {family.name}.")
-    if intercept and family.has_cuts:
-        raise ConfigError("an ordinal model has cut points in place of an intercept.")
 
 
 def _check_outcome(family: Family, at: Moments, levels: Sequence[str]) -> None:

@@ -153,23 +153,17 @@ class SiloRunner(Runner):
 
     def _note_arms(self, round_: int, now: dict[str, np.ndarray], live: np.ndarray) -> None:
         for run in range(self.runs):
-            seed, target = self._names(run)
-            members = now["members"][run]
+            # A run that has stopped asks no silo, and plays nothing.
+            played = (np.arange(now["members"].shape[1]) == now["arm"][run]) & live[run]
+            arms = zip(now["members"][run], played, now["increments"][run], now["estimates"][run], strict=True)
+            common, explored = (*self._names(run), round_), bool(now["explored"][run])
             self.arms.append(
-                Frame(
-                    {
-                        "seed": seed,
-                        "target": target,
-                        "round": round_,
-                        "arm": np.arange(len(members)),
-                        "code": [sets.code(row) for row in members],
-                        # A run that has stopped asks no silo, and plays nothing.
-                        "played": (np.arange(len(members)) == now["arm"][run]) & live[run],
-                        "explored": bool(now["explored"][run]),
-                        "increment": now["increments"][run].astype(float),
-                        "estimate": now["estimates"][run].astype(float),
-                    },
-                    schema=ARMS,
+                Frame.of_rows(
+                    (
+                        (*common, arm, sets.code(row), bool(here), explored, float(increment), float(estimate))
+                        for arm, (row, here, increment, estimate) in enumerate(arms)
+                    ),
+                    ARMS,
                 )
             )
         self.probe = now.get("probe", self.probe)

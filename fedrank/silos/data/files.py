@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -206,15 +206,14 @@ def table_of(
     if not known.all():
         notes.append(f"{int((~known).sum())} of {len(known)} rows have no silo or no label and were left out.")
     one = positive_of(what, label, about.positive, path)
-    found = features_of(
-        {name: values for name, values in columns.items() if name not in drop}, categorical, about.missing, path
-    )
-    notes += found.notes
+    kept = {name: values for name, values in columns.items() if name not in drop}
+    names, matrix, levels, more = _features(kept, about, path)
+    notes += more
     owners, labels = np.array([str(s) for s in whose]), np.array([w == one for w in what], np.int8)
     silos = []
     for owner in in_order({s for s, k in zip(whose, known, strict=True) if k}):
         own = known & (owners == owner)
-        silos.append(Silo(owner, found.matrix[own], labels[own], person=None if persons is None else persons[own]))
+        silos.append(Silo(owner, matrix[own], labels[own], person=None if persons is None else persons[own]))
     if len(silos) < fewest:
         got = f"one silo only, {silos[0].name!r}" if silos else "no silo"
         raise DataError(f"column {silo!r} names {got}; a federation needs two.", path)
@@ -223,9 +222,9 @@ def table_of(
     notes.append(f"Label 1 is {label} = {one!r}, label 0 is {against}.")
     for one_class in (s for s in silos if s.positive in (0, s.n_rows)):
         notes.append(f"All labels of silo {one_class.name} are {int(one_class.positive > 0)}: its AUC is undefined.")
-    codes = tuple(column for column in categorical if column in found.levels)
-    coding = Coding(found.levels, codes, label=label, positive=one)
-    table = SiloTable(name, tuple(silos), found.names, f"{label} = {one}", notes=tuple(notes), coding=coding)
+    codes = tuple(column for column in categorical if column in levels)
+    coding = Coding(levels, codes, label=label, positive=one)
+    table = SiloTable(name, tuple(silos), names, f"{label} = {one}", notes=tuple(notes), coding=coding)
     table = table.drop_uninformative()
     if not table.n_features:
         raise DataError("no column varies; there is nothing to learn from.", path)
@@ -234,35 +233,14 @@ def table_of(
     return replace(table, notes=(*table.notes, *looks_wrong(x, y, table.feature_names), *twice))
 
 
-class Features(NamedTuple):
-    """Columns as features.
-
-    Attributes:
-        names: Names of the features.
-        matrix: Their values; NaN where one is missing.
-        levels: Column of names -> its levels.
-        notes: A sentence for each column that was not written in the usual way.
-    """
-
-    names: tuple[str, ...]
-    matrix: Float[np.ndarray, "rows features"]
-    levels: dict[str, tuple[str, ...]]
-    notes: list[str]
-
-
-def features_of(
-    columns: Mapping[str, Sequence[Any]],
-    categorical: Sequence[str] = (),
-    missing: Sequence[str] = (),
-    path: Path | None = None,
-) -> Features:
+def _features(
+    columns: Mapping[str, Sequence[Any]], about: Silos, path: Path | None
+) -> tuple[tuple[str, ...], Float[np.ndarray, "rows features"], dict[str, tuple[str, ...]], list[str]]:
     """Columns of one length as features: numbers stay numbers, names become a feature a level.
 
-    Args:
-        columns: The columns by name, None where a value is missing.
-        categorical: Columns whose numbers are names.
-        missing: Values that mean a missing one.
-        path: The file, for errors.
+    Returns:
+        Names of the features; their values, NaN where one is missing; the levels of each column of names; a sentence
+        for each column that was not written in the usual way.
 
     Raises:
         DataError: There is no column, or what is in one cannot be used.
@@ -272,22 +250,21 @@ def features_of(
     levels: dict[str, tuple[str, ...]] = {}
     notes: list[str] = []
     for name, cells in columns.items():
-        values = without(cells, missing)
-        found = None if name in categorical else numbers_of(name, values, path)
+        values = without(cells, about.missing)
+        found = None if name in about.categorical else numbers_of(name, values, path)
         if found is not None:
-            column, note = found
-            notes += [note] if note else []
             names.append(name)
-            features.append(column)
+            features.append(found[0])
+            notes += filter(None, found[1:])
             continue
-        codes = _codes(name, values, name in categorical, path)
+        codes = _codes(name, values, name in about.categorical, path)
         levels[name] = tuple(in_order(set(codes) - {None}))
         for level, column in _encode(name, codes):
             names.append(level)
             features.append(column)
     if not features:
         raise DataError("there is no column besides the silo and the label; nothing to learn from.", path)
-    return Features(tuple(names), np.stack(features, axis=1), levels, notes)
+    return tuple(names), np.stack(features, axis=1), levels, notes
 
 
 def number_persons(values: Sequence[Any]) -> Int[np.ndarray, " rows"]:

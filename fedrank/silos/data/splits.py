@@ -160,10 +160,7 @@ def split(
 
     Raises:
         DataError: A silo has too few rows for the sizes.
-        ConfigError: The seed is negative.
     """
-    if seed < 0:
-        raise ConfigError(f"the seed of a division must be at least 0, got {seed}.")
     numbers = [sizes.of(silo.n_rows, silo.name) for silo in table.silos]
     longest = [max(silo[part] for silo in numbers) for part in range(len(_PARTS))]
     silos = []
@@ -189,12 +186,7 @@ def split_many(
 
     Returns:
         NumPy arrays with the leading axes [seeds, silos].
-
-    Raises:
-        ConfigError: There is no seed.
     """
-    if not len(seeds):
-        raise ConfigError("dividing silos needs one seed at least, got none.")
     many = [split(table, seed, sizes, stratified, public) for seed in seeds]
     return SiloArrays(*(_stack([getattr(arrays, part) for arrays in many]) for part in _PARTS))
 

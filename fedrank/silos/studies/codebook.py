@@ -393,22 +393,14 @@ def codebook_toml(book: Codebook, notes: Mapping[str, str] | None = None) -> str
         tomlkit.comment("The codebook of a study: read it, change it, agree on it; then it is pinned by its hash.")
     )
     for name in ("format", "version", "study", "silos", "site"):
-        document.add(name, tomlkit.item(content[name]))
+        document.add(name, content[name])
     rules = tomlkit.table()
     for one in fields(Rules):
         rules.add(one.name, tomlkit.item(content["rules"][one.name]).comment(one.metadata["help"]))
     document.add("rules", rules)
-    plan = tomlkit.table()
-    for name in ("level", "correction"):
-        plan.add(name, content["plan"][name])
-    questions = tomlkit.aot()
-    for one in content["plan"]["questions"]:
-        questions.append(tomlkit.item(one))
-    if content["plan"]["questions"]:
-        plan.add("questions", questions)
-    document.add("plan", plan)
+    document.add("plan", {name: value for name, value in content["plan"].items() if value != []})
     if content["keys"]:
-        document.add("keys", tomlkit.item(content["keys"]))
+        document.add("keys", content["keys"])
     columns = tomlkit.table(is_super_table=True)
     for name, about in content["columns"].items():
         own = tomlkit.item(about)

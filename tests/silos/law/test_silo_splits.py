@@ -165,10 +165,6 @@ def test_too_few_rows_name_the_silo_and_what_was_asked():
         split(table(), 0, Sizes(0.01, 0.4))
     with pytest.raises(DataError, match=r"silo 's0' has 20 rows, too few .* take 40 rows before anything else"):
         split(table(), 0, Sizes(40, 40 / 99))
-    with pytest.raises(ConfigError, match="one seed at least"):
-        split_many(table(), [], SIZES)
-    with pytest.raises(ConfigError, match="at least 0, got -1"):
-        split(table(), -1, SIZES)
 
 
 def test_pooled_rows_are_those_of_all_silos_and_the_target_judges():

@@ -54,7 +54,6 @@ from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.core.streams import fold_words
 from fedrank.silos.bandits import rules
-from fedrank.silos.bandits import rules as sets
 from fedrank.silos.config import RecordPrivacy
 from fedrank.silos.glm import Sums
 from fedrank.silos.messages import (
@@ -231,9 +230,9 @@ class BanditFedAvg(SiloProtocol):
     def table(self) -> Bool[np.ndarray, "arms others"]:
         """Arms as sets of the other silos; of clusters, empty sets before they are known."""
         if self.bandit.arms == "all":
-            return sets.combination_table(self.silos)
+            return rules.combination_table(self.silos)
         if self.bandit.arms == "pairs":
-            return sets.pair_table(self.silos, self.bandit.alone)
+            return rules.pair_table(self.silos, self.bandit.alone)
         if self.bandit.arms == "everyone":
             alone = np.zeros((int(self.bandit.alone), self.silos - 1), bool)
             return np.concatenate([alone, np.ones((1, self.silos - 1), bool)])
@@ -294,7 +293,7 @@ class BanditFedAvg(SiloProtocol):
             key=fold_words(key, 1),
             rule=rules.Rule(*(np.asarray(setting) for setting in rule)),
             target=np.asarray(target, np.int32),
-            members=sets.members_of(self.table, target, self.silos),
+            members=rules.members_of(self.table, target, self.silos),
             estimates=rules.start(rule, self.n_arms),
             arm=zero,
             explore=no,
@@ -672,18 +671,16 @@ class PretrainAndSend(Pretrain, request=Model, reply=Trained):
             return state
         updates = np.where(arrived[:, None], replies.weights - state.weights[None], 0.0)
         # A silo that was not heard has an update of zero, unlike any other; it may be heard in a later round.
-        return s.choose_arm(state._replace(members=sets.cluster_arms(updates, state.target, s.clusters)))
+        return s.choose_arm(state._replace(members=rules.cluster_arms(updates, state.target, s.clusters)))
 
 
 @dataclass(frozen=True)
 class WithTarget(SiloExchange):
-    """An exchange with the target alone, in which nothing is trained by SGD."""
-
-    trains = False
+    """An exchange with the target alone."""
 
     @override
     def asked(self, state: ServerState, parties: int) -> Bool[np.ndarray, " silos"]:
-        return np.arange(parties) == state.target
+        return (np.arange(parties) == state.target) & ~state.stopped
 
     @override
     def max_asked(self, parties: int) -> int:
@@ -693,6 +690,8 @@ class WithTarget(SiloExchange):
 @dataclass(frozen=True)
 class Judging(WithTarget):
     """An exchange in which the target tells how good models are, with noise where the protocol has some."""
+
+    trains = False
 
     @override
     def draw(self, key: Any) -> PyTree:
@@ -793,10 +792,8 @@ class Judge(Judging, request=Candidates, reply=Judged):
 
     @override
     def asked(self, state: ServerState, parties: int) -> Bool[np.ndarray, " silos"]:
-        target = (np.arange(parties) == state.target) & ~state.stopped
-        if self.settings.evaluates != "either":
-            return target
-        return target & (state.explore == (self.which == "all"))
+        due = self.settings.evaluates != "either" or state.explore == (self.which == "all")
+        return super().asked(state, parties) & due
 
     @override
     def ask(self, state: ServerState) -> Candidates:
@@ -851,7 +848,7 @@ class Tell(SiloExchange, request=Nothing, reply=Told):
 class Refit(WithTarget, request=AllTold, reply=Trained):
     """The target fits a regression to all of its rows, shrunk to silos that are alike, and sends it."""
 
-    name, once = "refit", True
+    name, trains, once = "refit", False, True
 
     @override
     def ask(self, state: ServerState) -> AllTold:
@@ -902,7 +899,7 @@ class TrainOthers(Train):
 
 
 @dataclass(frozen=True)
-class TrainAndJudge(Train, request=ModelAndCandidates, reply=TrainedAndJudged):
+class TrainAndJudge(WithTarget, Train, request=ModelAndCandidates, reply=TrainedAndJudged):
     """Judgement of the last round's averages and training at the target, with rewards a round late."""
 
     name = "train-and-judge"
@@ -911,14 +908,6 @@ class TrainAndJudge(Train, request=ModelAndCandidates, reply=TrainedAndJudged):
     @override
     def sizes(self) -> dict[str, int]:
         return {**self.settings.sizes, "models": self.settings.n_candidates}
-
-    @override
-    def asked(self, state: ServerState, parties: int) -> Bool[np.ndarray, " silos"]:
-        return (np.arange(parties) == state.target) & ~state.stopped
-
-    @override
-    def max_asked(self, parties: int) -> int:
-        return 1
 
     @override
     def ask(self, state: ServerState) -> ModelAndCandidates:

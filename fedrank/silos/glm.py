@@ -16,6 +16,14 @@ from jaxtyping import Float
 from scipy.special import expit
 
 
+def symmetric(flat: Float[np.ndarray, " numbers"]) -> Float[np.ndarray, "p p"]:
+    """A matrix from its upper triangle, row by row."""
+    p = round((np.sqrt(8 * len(flat) + 1) - 1) / 2)
+    out = np.zeros((p, p))
+    out[np.triu_indices(p)] = flat
+    return out + np.triu(out, 1).T
+
+
 class Sums(NamedTuple):
     """Terms of one silo, or their sum over silos.
 
@@ -51,9 +59,7 @@ class Sums(NamedTuple):
     @classmethod
     def of(cls, flat: Float[np.ndarray, " numbers"], p: int) -> Sums:
         """The inverse of :meth:`flat`."""
-        information = np.zeros((p, p))
-        information[np.triu_indices(p)] = flat[1 + p :]
-        return cls(float(flat[0]), flat[1 : 1 + p], information + np.triu(information, 1).T)
+        return cls(float(flat[0]), flat[1 : 1 + p], symmetric(flat[1 + p :]))
 
 
 def sums(beta: Float[np.ndarray, " p"], x: Float[np.ndarray, "rows p"], y: Float[np.ndarray, " rows"]) -> Sums:

@@ -19,7 +19,7 @@ from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 from fedrank import __version__
-from fedrank.core.errors import ConfigError, DataError, ModelError, UnknownNameError
+from fedrank.core.errors import ConfigError, DataError, ModelError
 from fedrank.core.trees import Json
 from fedrank.report.claims import Comparison, Measured, Named, Sentence, say
 from fedrank.report.claims import Verdict as Reading
@@ -428,7 +428,7 @@ def answer(table: SiloTable, target: int | str, *, seed: int = 0, ways: Sequence
             alone is always among them.
 
     Raises:
-        UnknownNameError: There is no such silo or way.
+        UnknownNameError: There is no such silo.
         ConfigError: There is one silo only, or the seed is negative.
         DataError: The target has too few rows of one label.
     """
@@ -461,7 +461,6 @@ def answer_by_messages(
         ways: As of :func:`answer`; those that need rows of others are left out.
 
     Raises:
-        UnknownNameError: There is no such way.
         ConfigError: There is no message.
         DataError: The target has too few rows of one label.
     """
@@ -486,11 +485,7 @@ def _answer(
             f"silo {names[number]} has {mine.rarer} rows of the rarer label, where {FEWEST} are needed to judge "
             "models on its own rows; take another target."
         )
-    ways = ways_here() if ways is None else ways
-    for name in ways:
-        if name not in WAYS:
-            raise UnknownNameError("way to a model", name, tuple(WAYS))
-    ways = tuple(name for name in WAYS if name in {"alone", *ways})
+    ways = tuple(name for name in WAYS if name in {"alone", *(ways_here() if ways is None else ways)})
     with threadpool_limits(1):  # arrays are small: threads cost more than they bring
         rng = np.random.Generator(np.random.PCG64([seed, number]))
         fold = folds(mine, FOLDS, rng)

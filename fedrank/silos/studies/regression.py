@@ -15,7 +15,7 @@ from scipy.sparse import csr_matrix
 from scipy.special import gammaln
 
 from fedrank.core.errors import DataError
-from fedrank.silos.glm import Fit, Sums, maximise
+from fedrank.silos.glm import Fit, Sums, maximise, symmetric
 from fedrank.silos.studies import firth
 from fedrank.silos.studies.families import Family, Linear, Logistic, Moments, NegativeBinomial, Poisson
 from fedrank.silos.studies.meta import Estimates, chi2_tail
@@ -263,7 +263,7 @@ def fit(
         theta[kept] = made.beta
         answers = yield Ask("meat", {"theta": theta, "clusters": np.array(float(robust.startswith("CR")))})
         flat = np.sum(list(answers.values()), axis=0)
-        meat, clusters = _symmetric(flat[:-1])[np.ix_(kept, kept)], round(float(flat[-1]))
+        meat, clusters = symmetric(flat[:-1])[np.ix_(kept, kept)], round(float(flat[-1]))
         covariance = bread @ meat @ bread * _factor(robust, family, sum(rows.values()), int(columns.sum()), clusters)
     estimate = _spread_out(back @ made.beta, kept)
     covariance = _spread_out(back @ covariance @ back.T, kept)
@@ -425,7 +425,7 @@ def _climb(
             sums = Sums.of(flat[:half], m)
             sums = Sums(sums.value, sums.gradient[kept], sums.information[inner])
             if len(flat) > half:
-                by_design = _symmetric(flat[half:])[inner]
+                by_design = symmetric(flat[half:])[inner]
                 if np.linalg.eigvalsh(sums.information)[0] <= 0:
                     by_design[-1, -1] = abs(by_design[-1, -1])
                     sums = sums._replace(information=by_design)
@@ -452,14 +452,6 @@ def invert(matrix: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
     """Inverse, or pseudo-inverse, after the diagonal is brought to 1."""
     scale = 1 / np.sqrt(np.maximum(np.diag(matrix), 1e-300))
     return scale[:, None] * np.linalg.pinv(matrix * np.outer(scale, scale), hermitian=True) * scale
-
-
-def _symmetric(flat: Float[np.ndarray, " numbers"]) -> Float[np.ndarray, "m m"]:
-    """A matrix from its upper triangle."""
-    m = round((np.sqrt(8 * len(flat) + 1) - 1) / 2)
-    out = np.zeros((m, m))
-    out[np.triu_indices(m)] = flat
-    return out + np.triu(out, 1).T
 
 
 def _spread_out(values: Float[np.ndarray, "..."], kept: Bool[np.ndarray, " m"]) -> Float[np.ndarray, "..."]:

@@ -17,7 +17,7 @@ from scipy.sparse import csr_matrix
 from scipy.special import ndtri
 
 from fedrank.core.errors import DataError
-from fedrank.silos.glm import Fit, Sums, maximise
+from fedrank.silos.glm import Fit, Sums, maximise, symmetric
 from fedrank.silos.studies.meta import Estimates, chi2_tail
 from fedrank.silos.studies.protocol import Analysis, Answers, Ask, Rows
 from fedrank.silos.studies.regression import endless, independent, invert, sum_squares
@@ -168,7 +168,7 @@ class _Likelihood:
         """Information of the cells, each times a weight."""
         s1, d1 = self.s[:, 1 : 1 + self.p], self.d[:, 1 : 1 + self.p]
         above = (weight * self.first[0]) @ self.s[:, 1 + self.p :] - (weight * self.first[1]) @ self.d[:, 1 + self.p :]
-        squares = Sums.of(np.concatenate([np.zeros(1 + self.p), above]), self.p).information
+        squares = symmetric(above)
         b0, b1, b2 = (weight * one for one in self.second)
         cross = (s1 * b1[:, None]).T @ d1
         return squares - (s1 * b0[:, None]).T @ s1 + cross + cross.T - (d1 * b2[:, None]).T @ d1
@@ -415,7 +415,7 @@ def fit_cox(
         })  # fmt: skip
         rounds += 1
         flat = np.sum(list(answers.values()), axis=0)
-        meat = Sums.of(np.concatenate([np.zeros(1 + p), flat[:-1]]), p).information[inner]
+        meat = symmetric(flat[:-1])[inner]
         covariance, clusters = covariance @ meat @ covariance, round(float(flat[-1]))
     tests = np.full((p + 1, 3), np.nan)
     if last is not None and columns.all() and not ends:

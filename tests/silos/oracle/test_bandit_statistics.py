@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from fedrank.silos.bandits import rules
-from fedrank.silos.bandits.statistics import EXACT_PAIRS, differences, interval, inversion_p
+from fedrank.silos.evidence import EXACT_PAIRS, differences, interval, inversion_p
 
 # paired differences
 

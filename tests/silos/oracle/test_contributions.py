@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from fedrank.silos.bandits.statistics import shapley
+from fedrank.silos.evidence import shapley
 
 
 def by_orders(values):

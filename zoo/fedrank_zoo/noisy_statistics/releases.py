@@ -19,7 +19,7 @@ from jaxtyping import Float
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.privacy.calibration import gaussian_rho, gaussian_sigma
 from fedrank.privacy.noise.arrays import drawn, exact_gaussian
-from fedrank.silos.glm import Sums, newton, sums
+from fedrank.silos.glm import Sums, newton, sums, symmetric
 from fedrank.silos.sceptic.auc import auc
 from fedrank_zoo.noisy_statistics.ranges import Ranges
 
@@ -194,9 +194,7 @@ def release_sums(
     scale = np.where(upper[0] == upper[1], 1.0, np.sqrt(2.0))
     flat = np.concatenate([c * (u.T @ (y - 0.5)), ((u.T @ u)[upper] * scale)[1:]])
     sent = noise.add_noise(flat, rng)
-    second = np.zeros((p, p))
-    second[upper] = np.concatenate([[len(y)], sent[p:]]) / scale
-    second = second + np.triu(second, 1).T
+    second = symmetric(np.concatenate([[len(y)], sent[p:]]) / scale)
     return Statistics(sent[:p] / c, second, len(y), noise.sigma / c, noise.sigma / np.sqrt(2.0))
 
 

@@ -139,10 +139,15 @@ def build_silos(
             target=targets[0],
         )
         method = method.bind(parts)
-    noise = _noise_notes(config) if method.sgd.draws_noise else ()
-    notes = (*table.notes, *training_notes(arrays, table.names), *noise)
+    notes = [*table.notes, *training_notes(arrays, table.names)]
+    if (privacy := config.record_privacy) is not None and method.sgd.draws_noise:
+        notes.append(
+            f"What crosses has noise: ε = {privacy.epsilon:g} of a record. Networks that train alone have none, as "
+            "they stay where they are, nor have the simple baselines. A simulation takes columns and levels from the "
+            "rows of all silos; where each silo has its own table they are agreed on before."
+        )
     conditions = Conditions.of(config.devices)
-    return SiloExperiment(config, table, arrays, method, targets, notes, undefined, conditions)
+    return SiloExperiment(config, table, arrays, method, targets, tuple(notes), undefined, conditions)
 
 
 def public_standards(config: SiloRun, names: Sequence[str]) -> Standards | None:
@@ -165,16 +170,6 @@ def public_standards(config: SiloRun, names: Sequence[str]) -> Standards | None:
     if config.data.lower() == "generated":
         given = dict.fromkeys(names, _GENERATED_RANGE) | given
     return standards_of(names, given)
-
-
-def _noise_notes(config: SiloRun) -> tuple[str, ...]:
-    if (privacy := config.record_privacy) is None:
-        return ()
-    return (
-        f"What crosses has noise: ε = {privacy.epsilon:g} of a record. Networks that train alone have none, as they "
-        "stay where they are, nor have the simple baselines. A simulation takes columns and levels "
-        "from the rows of all silos; where each silo has its own table they are agreed on before.",
-    )
 
 
 def load_table(config: SiloRun, folder: str | os.PathLike[str] | None = None, data: Any = None) -> SiloTable:

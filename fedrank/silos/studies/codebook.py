@@ -309,7 +309,9 @@ class Codebook:
             ConfigError: A table or a setting is missing, unknown, or contradicts another; says which.
         """
         content = dict(content)
-        _check_format(content)
+        told = content.pop("format", None), content.pop("version", None)
+        if told != (_FORMAT, _VERSION):
+            raise ConfigError(f"a codebook begins with format = {_FORMAT!r} and version = {_VERSION}, got {told}.")
         _refuse_unknown("the codebook", content, ("study", "silos", "site", "rules", "plan", "keys", "columns"))
         for name, kind in {"study": str, "silos": list, "columns": dict}.items():
             if not isinstance(content.get(name), kind) or not content[name]:
@@ -447,12 +449,6 @@ def as_text(value: Any) -> str:
     if isinstance(value, float) and math.isfinite(value) and value.is_integer():
         return repr(int(value))
     return str(value)
-
-
-def _check_format(content: dict[str, Any]) -> None:
-    told = content.pop("format", None), content.pop("version", None)
-    if told != (_FORMAT, _VERSION):
-        raise ConfigError(f"a codebook begins with format = {_FORMAT!r} and version = {_VERSION}, got {told}.")
 
 
 def _refuse_unknown(where: str, content: Mapping[str, Any], known: Sequence[str]) -> None:

@@ -20,19 +20,13 @@ from fedrank.core.fields import setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class Columns:
-    """The meaning of the columns of a table."""
+class LabelledColumns:
+    """The meaning of the columns of a table with a label."""
 
     silo: str = setting("silo", "Column that says whose row it is.")
     drop: tuple[str, ...] = setting((), "Columns that are no features, such as an id.")
     categorical: tuple[str, ...] = setting((), "Columns of numbers that are names, one feature a value.")
     missing: tuple[str, ...] = setting((), "Values that mean a missing one, such as −9 or 999.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelledColumns(Columns):
-    """The meaning of the columns of a table with a label."""
-
     label: str = setting("label", "Column with the label.")
     positive: str | None = setting(None, "Value of the label that counts as 1.")
 

@@ -33,6 +33,7 @@ from fedrank.silos.data.coding import (
     as_codes,
     as_number,
     numbers_of,
+    quote_names,
     refuse_levels,
     refuse_spellings,
     without,
@@ -407,8 +408,7 @@ def positive_of(what: Sequence[str | None], label: str, positive: Any, path: Pat
     """
     refuse_spellings(f"label {label!r} has the values", what, "Write each value in one way.", path)
     values = in_order({value for value in what if value is not None})
-    more = f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
-    shown = ", ".join(map(repr, values[:_SHOWN])) + more
+    shown = quote_names(values)
     (one,) = as_codes([positive]) if positive is not None else values[-1:] or [None]
     if positive is not None and one not in values:
         raise DataError(f"label {label!r} never has the value {positive!r} that was to be 1; it has {shown}.", path)

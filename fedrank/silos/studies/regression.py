@@ -41,7 +41,6 @@ class RegressionFit(Estimates):
 
     Attributes:
         family: Name of the family.
-        weight: Sum of the case weights.
         dispersion: Variance of a linear model's errors; 1 for the other families.
         theta: θ of a negative binomial model and its standard error; NaN for the others.
         penalty: Strength of an L2 penalty on columns of deviation 1.
@@ -49,7 +48,6 @@ class RegressionFit(Estimates):
     """
 
     family: str = ""
-    weight: float = 0.0
     dispersion: float = 1.0
     theta: tuple[float, float] = (np.nan, np.nan)
     penalty: float = 0.0
@@ -285,7 +283,6 @@ def fit(
         log_likelihood=float(value),
         parameters=len(made.beta) + isinstance(family, Linear),
         rows=rows,
-        weight=weight,
         rounds=1 + made.rounds + bool(robust),
         dispersion=dispersion,
         theta=(float(theta[0]), float(theta[1])),

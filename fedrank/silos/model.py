@@ -67,17 +67,12 @@ class SiloModel(Model):
 
     def __post_init__(self):
         n = self.network.n_features
-        if np.shape(self.weights) != (self.network.size,):
-            raise ModelError(f"weights must have shape ({self.network.size},), got {np.shape(self.weights)}.")
         if (self.mean is None) != (self.deviation is None):
             raise ModelError("mean and deviation belong together; one of them is missing.")
-        for name, values in (("mean", self.mean), ("deviation", self.deviation)):
-            if values is not None and np.shape(values) != (n,):
-                raise ModelError(f"{name} must have shape ({n},), got {np.shape(values)}.")
-        if self.statistics is not None and np.shape(self.statistics) != (self.network.statistics,):
-            raise ModelError(
-                f"statistics must have shape ({self.network.statistics},), got {np.shape(self.statistics)}."
-            )
+        lengths = {"weights": self.network.size, "mean": n, "deviation": n, "statistics": self.network.statistics}
+        for name, length in lengths.items():
+            if (values := getattr(self, name)) is not None and np.shape(values) != (length,):
+                raise ModelError(f"{name} must have shape ({length},), got {np.shape(values)}.")
         if self.names and len(self.names) != n:
             raise ModelError(f"names must be {n}, one a feature, got {len(self.names)}.")
 

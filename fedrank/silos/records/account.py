@@ -13,6 +13,7 @@ from fedrank.core.privacy_report import (
     Promise,
     Unit,
 )
+from fedrank.core.trees import Json
 from fedrank.silos.records.private_sgd import PrivateSgd, sgd_epsilon
 
 #: How the steps of DP-SGD are composed.
@@ -83,22 +84,18 @@ def run_account(
             f"AUCs that the target tells have separate noise. One record of its validation rows: ε = {judged:.3g}; "
             "it is replaced by another one of its label, and how many rows have each label is public."
         )
-    rows, multiplier = min(sgd.multipliers, default=(0, 0.0))
-    known = {
-        "noise_multiplier": multiplier,
-        "rows": rows,
-        "sampling": sgd.share(rows) if rows else 1.0,
-        "steps": sgd.steps(rows, trainings) if rows else 0,
-    }
-    if sgd.elsewhere:
-        known = {}
+    details: dict[str, Json] = {"delta": delta, "clip": sgd.privacy.clip, "rounds": rounds}
+    if not sgd.elsewhere:
+        rows, multiplier = min(sgd.multipliers, default=(0, 0.0))
+        share, steps = (sgd.share(rows), sgd.steps(rows, trainings)) if rows else (1.0, 0)
+        details |= {"noise_multiplier": multiplier, "rows": rows, "sampling": share, "steps": steps}
     return PrivacyReport(
         mechanism="discrete Gaussian noise on clipped gradients",
         trust=SERVER,
         promises=tuple(promises),
         covers=tuple(covers),
         not_covered=(*not_covered, PARTICIPATION, MORE_ROUNDS, SIMULATION),
-        details={"delta": delta, "clip": sgd.privacy.clip, "rounds": rounds, **known},
+        details=details,
         words=tuple(said),
         audit=AuditedBy("record-network", {"epsilon": sgd.epsilon, "delta": delta}),
     )

@@ -102,8 +102,9 @@ def read_table(path: Path, settings: Silos, *, private: bool = False) -> tuple[S
             ``silos.positive``.
     """
     columns = read_columns(path, settings.drop)
-    for name, what in ((settings.label, "with the label"), (settings.person, "of persons")):
-        if name not in columns and (name or what == "with the label"):
+    needed = {settings.label: "with the label"} | ({settings.person: "of persons"} if settings.person else {})
+    for name, what in needed.items():
+        if name not in columns:
             raise DataError(f"there is no column {name!r} {what}; the columns are {', '.join(columns)}.", path)
     label = columns[settings.label]
     names = tuple(sorted(set(columns) - {settings.label, settings.silo, settings.person, *settings.drop}))

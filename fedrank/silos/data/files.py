@@ -409,7 +409,7 @@ def positive_of(what: Sequence[str | None], label: str, positive: Any, path: Pat
     refuse_spellings(f"label {label!r} has the values", what, "Write each value in one way.", path)
     values = in_order({value for value in what if value is not None})
     shown = quote_names(values)
-    (one,) = as_codes([positive]) if positive is not None else values[-1:] or [None]
+    one = as_codes([positive])[0] if positive is not None else values[-1] if values else None
     if positive is not None and one not in values:
         raise DataError(f"label {label!r} never has the value {positive!r} that was to be 1; it has {shown}.", path)
     if positive is None and len(values) > 2:

@@ -50,6 +50,16 @@ FEDERATIONS: dict[str, tuple[tuple[int, ...], str]] = {
 }
 
 
+def split(y: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
+    """Mask of test rows: this share of each label, at least one of two or more."""
+    test = np.zeros(len(y), bool)
+    for label in (0.0, 1.0):
+        own = rng.permutation(np.flatnonzero(y == label))
+        if len(own) > 1:
+            test[own[: max(1, round(share * len(own)))]] = True
+    return test
+
+
 def federation(seed: int, sizes: tuple[int, ...], wrong: str) -> tuple[list[Any], Any]:
     """Silos of one logistic model, with the second one spoilt."""
     from fedrank.silos.sceptic.learners import Own
@@ -158,11 +168,12 @@ def run_bandit(silos: list[Any], target: int, rows: int, seeds: list[int]) -> di
     from fedrank.engine.native import NativeSimulator
     from fedrank.silos.averaging import FedAvg
     from fedrank.silos.bandit_fedavg import BanditFedAvg
-    from fedrank.silos.data.splits import Rows, SiloArrays, moments, standardise_rows
+    from fedrank.silos.data.splits import Rows, SiloArrays, standardise_rows
+    from fedrank.silos.glm import moments_of
     from fedrank.silos.local_sgd import LocalSgd
     from fedrank.silos.rounds import begin_runs, models_of_runs
     from fedrank.silos.sceptic.auc import auc
-    from fedrank.silos.sceptic.learners import choose_penalty, fit_alone, split
+    from fedrank.silos.sceptic.learners import choose_penalty, fit_alone
 
     parts: list[list[list[Any]]] = [[], [], []]
     alone: dict[int, float] = {}
@@ -177,7 +188,7 @@ def run_bandit(silos: list[Any], target: int, rows: int, seeds: list[int]) -> di
         alone[seed] = round(auc(fit_alone(own, choose_penalty(own, rng))(test.x), test.y).value, 5)
         for part, mine in zip(parts, (own[~vali], own[vali], test), strict=True):
             of = [(mine, own[~vali]), *((one if part is parts[0] else one[:0], one) for one in others)]
-            part.append([(standardise_rows(one.x, *moments(by.x)), one.y.astype(np.float32)) for one, by in of])
+            part.append([(standardise_rows(one.x, *moments_of(by.x)[1:]), one.y.astype(np.float32)) for one, by in of])
 
     def pad(part: list[list[Any]]) -> Rows:
         most = max(len(y) for silos in part for _, y in silos)

@@ -21,7 +21,7 @@ import numpy as np
 from scipy import stats
 from threadpoolctl import threadpool_limits
 
-from benchmarks.silo_answers import tables
+from benchmarks.silo_answers import split, tables
 
 RESULTS = Path(__file__).with_suffix(".json")
 EPSILONS, DELTA = (1.0, 4.0, 8.0), 1e-6
@@ -47,11 +47,10 @@ RANGES: dict[str, dict[str, tuple[float, float]]] = {
 
 def divided(silos: list[Any], target: int, seed: int, ranges: Any) -> dict[str, float]:
     """Test AUC alone, with others' rows without noise, and with others' messages of each mechanism and ε."""
-    from fedrank.silos.records.releases import perturb, release_sums
-    from fedrank.silos.records.ways import choose_privately
     from fedrank.silos.sceptic.auc import auc
-    from fedrank.silos.sceptic.learners import split
     from fedrank.silos.sceptic.ways import Others, choose
+    from fedrank_zoo.noisy_statistics.releases import perturb, release_sums
+    from fedrank_zoo.noisy_statistics.ways import choose_privately
 
     rng = np.random.default_rng([FIRST + seed, target])
     mine, others = silos[target], [own for k, own in enumerate(silos) if k != target]
@@ -148,8 +147,8 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="begin anew")
     asked = parser.parse_args()
 
-    from fedrank.silos.records.ranges import ranges_of
     from fedrank.silos.sceptic.learners import rows_of
+    from fedrank_zoo.noisy_statistics.ranges import ranges_of
     from fedrank_zoo.record_attack import MODES, RecordAttack
     from fedrank_zoo.record_attack.membership import attack_records
 

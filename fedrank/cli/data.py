@@ -156,7 +156,9 @@ def check(
     """
     from fedrank.data import load
 
-    kind = _kind(spec, format)
+    kind, words = _kind(spec, format), ""
+    told: dict[str, Any]
+    columns: Mapping[str, Mapping[str, Json]]  # statistics by the column in which they stand
     if kind == "log":
         from fedrank.ranking.logs.read import read_log
 
@@ -165,65 +167,43 @@ def check(
         notes += [f"Feature {one}." for one in log.odd_features(are=True)]
         notes += [f"Left out: {count:,} {why}." for why, count in log.left_out.items() if count]
         name, facts = Path(spec).name, log.facts()
-        _print_check(
-            {"name": name, "kind": kind, **facts, "feature_names": log.names},
-            {name: facts},
-            notes,
-            as_json,
-            f"Features: {', '.join(log.names) or 'none'}.",
-        )
+        told, columns = {"name": name, "kind": kind, **facts, "feature_names": log.names}, {name: facts}
+        words = f"Features: {', '.join(log.names) or 'none'}."
     elif kind == "texts":
         from fedrank.texts.data.corpus import corpus_of
 
         corpus = corpus_of(load(spec, kind, folder=folder))
-        facts = _text_statistics(corpus)
-        _print_check({"name": corpus.name, "kind": kind, **facts}, {corpus.name: facts}, corpus.notes, as_json)
+        notes, facts = corpus.notes, _text_statistics(corpus)
+        told, columns = {"name": corpus.name, "kind": kind, **facts}, {corpus.name: facts}
     elif kind == "silos":
         table = load(spec, kind, folder=folder, fewest=1, **asdict(meaning))
-        facts = {silo.name: _silo_statistics(silo, table.feature_names) for silo in table.silos}
-        told = {"name": table.name, "kind": kind, "label": table.label, "features": table.feature_names, "silos": facts}
+        notes, columns = table.notes, {silo.name: _silo_statistics(silo, table.feature_names) for silo in table.silos}
+        about = {"label": table.label, "features": table.feature_names}
+        told = {"name": table.name, "kind": kind, **about, "silos": columns}
         words = f"Label 1: {table.label}. Features, {table.n_features}: {', '.join(table.feature_names)}."
-        _print_check(told, facts, table.notes, as_json, words)
     else:
         from fedrank.ranking.clicks.cascade import MAX_GRADES
         from fedrank.ranking.data.splits import in_unit_range
 
         # What can be trained on.
         splits = load(spec, kind, folder=folder, fold=fold, normalise="none", max_label=MAX_GRADES - 1)
-        parts = {part: _statistics(queries) for part, queries in splits.parts().items()}
+        notes, columns = splits.notes, {part: _statistics(queries) for part, queries in splits.parts().items()}
         inside = all(in_unit_range(queries) for queries in splits.parts().values())
-        told = {"name": splits.name, "parts": parts, "normalise": "none" if inside else "query-minmax"}
+        told = {"name": splits.name, "parts": columns, "normalise": "none" if inside else "query-minmax"}
         told["warnings"] = splits.label_warnings
         words = "Normalisation: " + (
             "none needed, all features lie in [0, 1]."
             if inside
             else "query-minmax (the default): features lie outside [0, 1]."
         )
-        _print_check(told, parts, splits.notes, as_json, words)
-
-
-def _print_check(
-    told: dict[str, Any], columns: Mapping[str, Mapping[str, Json]], notes: Any, as_json: bool, words: str = ""
-) -> None:
-    """Print what is in a data set.
-
-    Args:
-        told: The same for machines, but for the notes.
-        columns: Statistics by the column in which they stand.
-        notes: What was noted while reading.
-        as_json: Print JSON.
-        words: A sentence below the table.
-    """
     if as_json:
         print_json({**told, "notes": list(notes)})
         return
-    table = drawn("" if told["name"] in columns else told["name"], *columns)
+    shown = drawn("" if told["name"] in columns else told["name"], *columns)
     for what in next(iter(columns.values())):
-        table.add_row(what, *(_cell(values[what]) for values in columns.values()))
-    say(table)
+        shown.add_row(what, *(_cell(values[what]) for values in columns.values()))
     warnings = [f"Warning: {warning}." for warning in told.get("warnings", ())]
-    for line in (*filter(None, (words,)), *(f"Note: {note}" for note in notes), *warnings):
-        say(line)
+    say(shown, *filter(None, (words,)), *(f"Note: {note}" for note in notes), *warnings)
 
 
 def _kind(spec: str, form: LogFormat) -> str:

@@ -126,7 +126,8 @@ def use_new_names(tokens: list[str]) -> list[str]:
 #: Commands of ``fedrank-zoo``, their words with dots between: where it is missing, errors name it.
 COMMANDS_OF_ZOO = (
     *("data.clicks.fit", "hub.witness", "privacy.mechanisms", "reproduce.aol4foltr", "reproduce.leaderboard"),
-    *("search.mcp", *(f"privacy.attack.{one}" for one in ("documents", "links", "records", "sketch", "slates"))),
+    *("search.mcp", "silos.private", "silos.send"),
+    *(f"privacy.attack.{one}" for one in ("documents", "links", "records", "sketch", "slates")),
 )
 
 

@@ -6,71 +6,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import cyclopts
-from cyclopts import Parameter
 
 from fedrank.cli.report import drawn
 from fedrank.cli.terminal import AsJson, Names, headline, in_style, print_json, say
+from fedrank.core import registry
 from fedrank.core.errors import ConfigError, FormatError
 from fedrank.core.fields import setting
 
-#: Public ranges of columns of numbers, and levels of columns of names.
-Ranges = Annotated[tuple[str, ...], Parameter(name="--range", consume_multiple=True, negative="")]
-Levels = Annotated[tuple[str, ...], Parameter(name="--levels", consume_multiple=True, negative="")]
-
 
 @dataclass(frozen=True, kw_only=True)
-class Public:
-    """Public knowledge of the columns of a table."""
-
-    range_: Ranges = setting((), "Public range of a column of numbers, such as age=0:110.")
-    levels: Levels = setting((), "Public levels of a column of names, such as sex=f,m.")
-    codebook: Path | None = setting(None, "Codebook of a study: its ranges and levels, in place of the two above.")
-    clip: float | None = setting(None, "Largest length of a row, in half ranges; the same at all silos.")
-
-    @property
-    def is_given(self) -> bool:
-        """True if ranges of numbers are public knowledge."""
-        return bool(self.range_) or self.codebook is not None
-
-    def of(self, names: Sequence[str]) -> Any:
-        """The :class:`~fedrank.silos.records.ranges.Ranges` of columns.
-
-        Raises:
-            ConfigError: There are both a codebook and ranges or levels.
-        """
-        from fedrank.silos.records.ranges import parse_ranges, parsed_levels, ranges_of
-        from fedrank.silos.studies.codebook import read_codebook
-
-        if self.codebook is not None:
-            if self.range_ or self.levels:
-                raise ConfigError("ranges and levels are those of the codebook; leave --range and --levels out.")
-            about = [one for name, one in read_codebook(self.codebook).columns.items() if name in names]
-            given = {one.name: (one.low, one.high) for one in about if one.range}
-            levels = {one.name: one.levels for one in about if one.levels}
-            return ranges_of(names, given, self.clip, levels)
-        return ranges_of(names, parse_ranges(self.range_), self.clip, parsed_levels(self.levels))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Columns:
-    """The meaning of the columns of a table."""
+class LabelledColumns:
+    """The meaning of the columns of a table with a label."""
 
     silo: str = setting("silo", "Column that says whose row it is.")
     drop: tuple[str, ...] = setting((), "Columns that are no features, such as an id.")
     categorical: tuple[str, ...] = setting((), "Columns of numbers that are names, one feature a value.")
     missing: tuple[str, ...] = setting((), "Values that mean a missing one, such as −9 or 999.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelledColumns(Columns):
-    """The meaning of the columns of a table with a label."""
-
     label: str = setting("label", "Column with the label.")
     positive: str | None = setting(None, "Value of the label that counts as 1.")
 
@@ -206,11 +162,8 @@ for _name, _help in (
     ("analyse", "Simulate a study on a file that holds the rows of all silos."),
 ):
     app.command(f"fedrank.cli.studies:{_name}", name=_name, help=_help)
-for _name, _help in (
-    ("send", "Write what a silo may send to others: sums of its rows with a record's ε."),
-    ("private", "Compare uses of others' messages with a record's ε to a silo's own model."),
-):
-    app.command(f"fedrank.cli.records:{_name}", name=_name, help=_help)
+for _name, _command in registry.commands_below("silos").items():
+    app.command(_command, name=_name)
 
 
 def _print(made: dict[str, Any], answers: list[Any], out: Path | None) -> None:
@@ -237,17 +190,3 @@ def _print(made: dict[str, Any], answers: list[Any], out: Path | None) -> None:
 
 #: What a command that computes on a file of all silos does with rows.
 READ_ALL = "This command read the rows of all silos in one place."
-
-
-def ends_of(found: Any, signed: bool = False) -> str:
-    """The ends of a 95 % interval."""
-    low, high = found.interval()
-    if low != low:
-        return "no interval"
-    form = "+.3f" if signed else ".3f"
-    return f"{low:{form}} to {high:{form}}".replace("-", "−")
-
-
-def signed_number(value: float) -> str:
-    """A number with three decimals and its sign, plus or minus, as text."""
-    return f"{value:+.3f}".replace("-", "−")

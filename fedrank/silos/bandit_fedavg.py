@@ -54,7 +54,6 @@ from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
 from fedrank.core.streams import fold_words
 from fedrank.silos.bandits import rules
-from fedrank.silos.bandits import rules as sets
 from fedrank.silos.config import RecordPrivacy
 from fedrank.silos.glm import Sums
 from fedrank.silos.messages import (
@@ -125,7 +124,9 @@ class Bandit(rules.RuleSettings):
         "own", "What an average must beat: the target's own model of the round, or the model of the round before."
     )
     target_weight: float | None = setting(None, "Weight of the target in every average; without it by rows.")
-    patience: int | None = setting(None, "Rounds without a better model after which the run stops asking.")
+    patience: int | None = setting(
+        None, "Rounds without a better model after which the run stops asking.", low=1, high=10**6
+    )
     pretrain: bool = setting(True, "Train for E epochs before the first round.")
     probe: bool = setting(False, "Let the target judge every silo's first model: tells inverted labels.")
     refit: bool = setting(
@@ -185,8 +186,6 @@ class BanditFedAvg(SiloProtocol):
             raise ConfigError("delayed rewards judge the models of the round before; they need crossing = 'average'.")
         if b.target_weight is not None and not 0 < b.target_weight < 1:
             raise ConfigError(f"target_weight must be between 0 and 1, got {b.target_weight}.")
-        if b.patience is not None and not 1 <= b.patience <= 10**6:
-            raise ConfigError(f"patience must be at least 1 round, got {b.patience}.")
         if (b.arms == "clusters" or b.probe) and not b.pretrain:
             raise ConfigError("clusters and probe look at the silos' first models; they need pretrain.")
         if self.judgements is not None and (b.delayed or self.measure != "auc"):
@@ -231,13 +230,12 @@ class BanditFedAvg(SiloProtocol):
     def table(self) -> Bool[np.ndarray, "arms others"]:
         """Arms as sets of the other silos; of clusters, empty sets before they are known."""
         if self.bandit.arms == "all":
-            return sets.combination_table(self.silos)
+            return rules.combination_table(self.silos)
         if self.bandit.arms == "pairs":
-            return sets.pair_table(self.silos, self.bandit.alone)
+            return rules.pair_table(self.silos, self.bandit.alone)
         if self.bandit.arms == "everyone":
-            return np.concatenate(
-                [sets.pair_table(self.silos, True)[: int(self.bandit.alone)], sets.everyone_table(self.silos)]
-            )
+            alone = np.zeros((int(self.bandit.alone), self.silos - 1), bool)
+            return np.concatenate([alone, np.ones((1, self.silos - 1), bool)])
         return np.zeros((self.clusters + 1, self.silos - 1), bool)
 
     @property
@@ -295,7 +293,7 @@ class BanditFedAvg(SiloProtocol):
             key=fold_words(key, 1),
             rule=rules.Rule(*(np.asarray(setting) for setting in rule)),
             target=np.asarray(target, np.int32),
-            members=sets.members_of(self.table, target, self.silos),
+            members=rules.members_of(self.table, target, self.silos),
             estimates=rules.start(rule, self.n_arms),
             arm=zero,
             explore=no,
@@ -345,7 +343,15 @@ class BanditFedAvg(SiloProtocol):
         if self.judgements is not None and isinstance(self.sgd, PrivateSgd):
             judged = self.judgements.spent(self.values_judged(rounds), delta)
             return run_account(self.sgd, rounds, delta, pretrain=self.pretrain, judged=judged)
-        return PrivacyReport.none(rounds, SEEN, list_disclosures(self.measure, self.bandit.probe, self.refits))
+        measure = {"auc": "AUC", "log-loss": "log-loss"}[self.measure]
+        shown = "; before the first round it is shown every silo's first model as it is" if self.bandit.probe else ""
+        told = (
+            f"No row is in a message. The server learns the {measure} of models on the target's validation rows.",
+            "The target is shown averages of models. From the average with one other silo, or from those of many sets, "
+            f"it can work out the models of the silos that were averaged with it{shown}.",
+            "A silo that was averaged with the target alone, and is asked again, can work out the target's model.",
+        )
+        return PrivacyReport.none(rounds, SEEN, (*told, _TOLD) if self.refits else told)
 
     @override
     def weights(self, state: ServerState) -> Float[np.ndarray, " parameters"]:
@@ -644,25 +650,6 @@ def evaluated_by(rule: rules.Rule) -> str:
     return "either" if rule.every > 0 or rule.chance > 0 else "one"
 
 
-def list_disclosures(measure: str, probe: bool, refits: bool = False) -> tuple[str, ...]:
-    """Sentences on what the server, the target and the other silos can work out.
-
-    Args:
-        measure: What models are judged by.
-        probe: Whether the target is shown first models.
-        refits: Whether silos tell second derivatives.
-    """
-    judged = {"auc": "AUC", "log-loss": "log-loss"}[measure]
-    shown = "; before the first round it is shown every silo's first model as it is" if probe else ""
-    return (
-        f"No row is in a message. The server learns the {judged} of models on the target's validation rows.",
-        "The target is shown averages of models. From the average with one other silo, or from those of many sets, it "
-        f"can work out the models of the silos that were averaged with it{shown}.",
-        "A silo that was averaged with the target alone, and is asked again, can work out the target's model.",
-        *((_TOLD,) if refits else ()),
-    )
-
-
 @dataclass(frozen=True)
 class PretrainAndSend(Pretrain, request=Model, reply=Trained):
     """Pre-training whose models are sent: their updates are clustered into arms, or the target judges them."""
@@ -684,18 +671,16 @@ class PretrainAndSend(Pretrain, request=Model, reply=Trained):
             return state
         updates = np.where(arrived[:, None], replies.weights - state.weights[None], 0.0)
         # A silo that was not heard has an update of zero, unlike any other; it may be heard in a later round.
-        return s.choose_arm(state._replace(members=sets.cluster_arms(updates, state.target, s.clusters)))
+        return s.choose_arm(state._replace(members=rules.cluster_arms(updates, state.target, s.clusters)))
 
 
 @dataclass(frozen=True)
 class WithTarget(SiloExchange):
-    """An exchange with the target alone, in which nothing is trained by SGD."""
-
-    trains = False
+    """An exchange with the target alone."""
 
     @override
     def asked(self, state: ServerState, parties: int) -> Bool[np.ndarray, " silos"]:
-        return np.arange(parties) == state.target
+        return (np.arange(parties) == state.target) & ~state.stopped
 
     @override
     def max_asked(self, parties: int) -> int:
@@ -705,6 +690,8 @@ class WithTarget(SiloExchange):
 @dataclass(frozen=True)
 class Judging(WithTarget):
     """An exchange in which the target tells how good models are, with noise where the protocol has some."""
+
+    trains = False
 
     @override
     def draw(self, key: Any) -> PyTree:
@@ -805,10 +792,8 @@ class Judge(Judging, request=Candidates, reply=Judged):
 
     @override
     def asked(self, state: ServerState, parties: int) -> Bool[np.ndarray, " silos"]:
-        target = (np.arange(parties) == state.target) & ~state.stopped
-        if self.settings.evaluates != "either":
-            return target
-        return target & (state.explore == (self.which == "all"))
+        due = self.settings.evaluates != "either" or state.explore == (self.which == "all")
+        return super().asked(state, parties) & due
 
     @override
     def ask(self, state: ServerState) -> Candidates:
@@ -863,7 +848,7 @@ class Tell(SiloExchange, request=Nothing, reply=Told):
 class Refit(WithTarget, request=AllTold, reply=Trained):
     """The target fits a regression to all of its rows, shrunk to silos that are alike, and sends it."""
 
-    name, once = "refit", True
+    name, trains, once = "refit", False, True
 
     @override
     def ask(self, state: ServerState) -> AllTold:
@@ -914,7 +899,7 @@ class TrainOthers(Train):
 
 
 @dataclass(frozen=True)
-class TrainAndJudge(Train, request=ModelAndCandidates, reply=TrainedAndJudged):
+class TrainAndJudge(WithTarget, Train, request=ModelAndCandidates, reply=TrainedAndJudged):
     """Judgement of the last round's averages and training at the target, with rewards a round late."""
 
     name = "train-and-judge"
@@ -923,14 +908,6 @@ class TrainAndJudge(Train, request=ModelAndCandidates, reply=TrainedAndJudged):
     @override
     def sizes(self) -> dict[str, int]:
         return {**self.settings.sizes, "models": self.settings.n_candidates}
-
-    @override
-    def asked(self, state: ServerState, parties: int) -> Bool[np.ndarray, " silos"]:
-        return (np.arange(parties) == state.target) & ~state.stopped
-
-    @override
-    def max_asked(self, parties: int) -> int:
-        return 1
 
     @override
     def ask(self, state: ServerState) -> ModelAndCandidates:

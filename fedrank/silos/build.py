@@ -139,17 +139,21 @@ def build_silos(
             target=targets[0],
         )
         method = method.bind(parts)
-    noise = _noise_notes(config) if method.sgd.draws_noise else ()
-    notes = (*table.notes, *training_notes(arrays, table.names), *noise)
+    notes = [*table.notes, *training_notes(arrays, table.names)]
+    if (privacy := config.record_privacy) is not None and method.sgd.draws_noise:
+        notes.append(
+            f"What crosses has noise: ε = {privacy.epsilon:g} of a record. Networks that train alone have none, as "
+            "they stay where they are, nor have the simple baselines. A simulation takes columns and levels from the "
+            "rows of all silos; where each silo has its own table they are agreed on before."
+        )
     conditions = Conditions.of(config.devices)
-    return SiloExperiment(config, table, arrays, method, targets, notes, undefined, conditions)
+    return SiloExperiment(config, table, arrays, method, targets, tuple(notes), undefined, conditions)
 
 
 def public_standards(config: SiloRun, names: Sequence[str]) -> Standards | None:
     """Mean and deviation of columns by their public ranges, where a record has an ε; else None.
 
-    Means of rows would depend on every record, and so would, by them, the
-    gradient of every other one.
+    Means of rows would depend on every record, and so would, by them, the gradient of every other one.
 
     Args:
         config: The run.
@@ -160,22 +164,12 @@ def public_standards(config: SiloRun, names: Sequence[str]) -> Standards | None:
     """
     if (privacy := config.record_privacy) is None:
         return None
-    from fedrank.silos.records.ranges import parse_ranges, ranges_of
+    from fedrank.silos.records.ranges import parse_ranges, standards_of
 
     given = parse_ranges(privacy.ranges)
     if config.data.lower() == "generated":
         given = dict.fromkeys(names, _GENERATED_RANGE) | given
-    return ranges_of(names, given).standards
-
-
-def _noise_notes(config: SiloRun) -> tuple[str, ...]:
-    if (privacy := config.record_privacy) is None:
-        return ()
-    return (
-        f"What crosses has noise: ε = {privacy.epsilon:g} of a record. Networks that train alone have none, as they "
-        "stay where they are, nor have the simple baselines. A simulation takes columns and levels "
-        "from the rows of all silos; where each silo has its own table they are agreed on before.",
-    )
+    return standards_of(names, given)
 
 
 def load_table(config: SiloRun, folder: str | os.PathLike[str] | None = None, data: Any = None) -> SiloTable:
@@ -220,8 +214,8 @@ def sizes(config: SiloRun) -> Sizes:
     if s.train is None:
         raise ConfigError("silos.train is open; sizes are those of a configuration that is resolved.")
     if s.train >= 1:
-        return Sizes(int(s.train), s.vali, "rest")
-    return Sizes(s.train, s.vali * (1 - s.train), "rest")
+        return Sizes(int(s.train), s.vali)
+    return Sizes(s.train, s.vali * (1 - s.train))
 
 
 def _targets(config: SiloRun, table: SiloTable, arrays: SiloArrays) -> tuple[tuple[int, ...], tuple[str, ...]]:

@@ -86,10 +86,12 @@ class LocalNetwork:
         None, "Normalisation between hidden layers; by default batch, and none without hidden layers."
     )
     momentum: float = setting(0.1, "Part of a batch in the running statistics of batch norm.")
-    epochs: int = setting(6, "E, epochs of local training in a round.")
-    batch: int = setting(16, "Largest number of rows of a mini-batch; batches of a silo are nearly equal.")
+    epochs: int = setting(6, "E, epochs of local training in a round.", low=1, high=10_000)
+    batch: int = setting(
+        16, "Largest number of rows of a mini-batch; batches of a silo are nearly equal.", low=1, high=10**6
+    )
     weight_decay: float | None = setting(
-        None, "λ of an L2 penalty λ/2·‖θ‖²; by default 0.3 for a regression, 0 for a network."
+        None, "λ of an L2 penalty λ/2·‖θ‖²; by default 0.3 for a regression, 0 for a network.", low=0, high=10**6
     )
 
     def build(self, n_features: int) -> TabularNetwork:
@@ -201,18 +203,10 @@ class SiloRun(RunConfig):
 
     def _refuse_without_noise(self) -> None:
         """Refuse what would tell of records without noise, beside a record's ε."""
-        if self.silos.stratified:
-            raise ConfigError(
-                "silos.stratified divides rows by their labels, so that one record moves others; leave it out where a "
-                "record has an ε (privacy.epsilon)."
-            )
-        if self.silos.person:
-            raise ConfigError(
-                "silos.person keeps rows of a person together, so that one record moves others; leave it out where a "
-                "record has an ε (privacy.epsilon), which is of a row and not of a person."
-            )
-        if self.silos.first_look:
-            raise ConfigError(
-                "silos.first_look sends exact sums of rows; with privacy.epsilon leave it out, or take fedrank silos "
-                "send."
-            )
+        for name, why in {
+            "stratified": "divides rows by their labels, so that one record moves others",
+            "person": "keeps rows of a person together, so that one record moves others, and the ε is of a row",
+            "first_look": "sends exact sums of rows; one message with an ε is fedrank silos send",
+        }.items():
+            if getattr(self.silos, name):
+                raise ConfigError(f"leave silos.{name} out where a record has an ε (privacy.epsilon): it {why}.")

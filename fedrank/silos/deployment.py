@@ -19,7 +19,6 @@ from fedrank.core.native import map_trees
 from fedrank.core.protocol import Party
 from fedrank.core.rng import INIT
 from fedrank.core.streams import fold_words, run_words
-from fedrank.core.trees import Json
 from fedrank.data.sources import is_known
 from fedrank.engine.deployment import (
     Block,
@@ -103,14 +102,10 @@ def read_table(path: Path, settings: Silos, *, private: bool = False) -> tuple[S
             ``silos.positive``.
     """
     columns = read_columns(path, settings.drop)
-    if settings.label not in columns:
-        raise DataError(
-            f"there is no column {settings.label!r} with the label; the columns are {', '.join(columns)}.", path
-        )
-    if settings.person and settings.person not in columns:
-        raise DataError(
-            f"there is no column {settings.person!r} of persons; the columns are {', '.join(columns)}.", path
-        )
+    needed = {settings.label: "with the label"} | ({settings.person: "of persons"} if settings.person else {})
+    for name, what in needed.items():
+        if name not in columns:
+            raise DataError(f"there is no column {name!r} {what}; the columns are {', '.join(columns)}.", path)
     label = columns[settings.label]
     names = tuple(sorted(set(columns) - {settings.label, settings.silo, settings.person, *settings.drop}))
     known = np.array([private or value is not None for value in label])
@@ -284,9 +279,9 @@ class SilosServer(ServerSide):
             privacy=experiment.protocol.account(rounds, config.delta),
         )
         # Silos that have their own tables do not tell the server the names of their columns.
-        described: dict[str, Json] = (
-            {"names": table.feature_names, "coding": table.coding, "label": table.label} if known else {}
-        )
+        described: dict[str, Any] = {}
+        if known:
+            described = {"names": table.feature_names, "coding": table.coding, "label": table.label}
         if config.record_privacy is not None:
             described |= _by_ranges(config, table.feature_names if known else ())
         return SiloModel(experiment.protocol.net, weights, **described, about=about)
@@ -374,14 +369,6 @@ class LookSide(SetupSide):
         return name == "number"
 
 
-class SiloHeld(HeldParties):
-    """A node of one silo that takes part in a first look; arguments as of :class:`HeldParties`, and all its rows."""
-
-    def __init__(self, config: SiloRun, settings: NodeSettings, held: Block, look: FirstLook, own: Own):
-        super().__init__(config, settings, held)
-        self.setup = LookSide(look, held.numbers.start, own)
-
-
 def silos_node(config: SiloRun, settings: NodeSettings) -> HeldParties:
     """A silo with its own table; or silos of a known set, of which a node then has all silos' rows: for tests.
 
@@ -400,12 +387,12 @@ def silos_node(config: SiloRun, settings: NodeSettings) -> HeldParties:
     if not settings.data:
         whole = build_silos(config, settings.data_folder or None)
         numbers = settings.block(whole.n_parties)
-        held = Block(whole.protocol, part_of(whole.parties, numbers), numbers)
-        if not config.silos.first_look:
-            return HeldParties(config, settings, held)
-        if len(numbers) != 1:
+        side = HeldParties(config, settings, Block(whole.protocol, part_of(whole.parties, numbers), numbers))
+        if config.silos.first_look and len(numbers) != 1:
             raise ConfigError("silos-first-look: each silo is one node; start as many SuperNodes as there are silos.")
-        return SiloHeld(config, settings, held, look_of(config, whole), rows_of(whole.table)[numbers.start])
+        if config.silos.first_look:
+            side.setup = LookSide(look_of(config, whole), numbers.start, rows_of(whole.table)[numbers.start])
+        return side
     number = settings.partition_id
     if settings.num_partitions != config.silos.count:
         raise ConfigError(
@@ -422,12 +409,10 @@ def silos_node(config: SiloRun, settings: NodeSettings) -> HeldParties:
     own = map_trees(lambda leaf: leaf[number : number + 1], whole.parties.own)
     zero = np.zeros(1, np.int32)  # the only rows there are
     parties = Party(arrays, own._replace(number=zero, split=zero))
-    held = Block(protocol, parties, range(number, number + 1), hash_of(names))
+    side = HeldParties(config, settings, Block(protocol, parties, range(number, number + 1), hash_of(names)))
     if config.silos.first_look:
         silo, _ = read_table(Path(settings.data).expanduser(), config.silos)
         rows = Own(silo.features.astype(float), silo.labels.astype(float))
-        side = SiloHeld(config, settings, held, look_of(config, whole), rows)
-    else:
-        side = HeldParties(config, settings, held)
+        side.setup = LookSide(look_of(config, whole), number, rows)
     side.content = hash_of([np.asarray(leaf).tobytes().hex() for rows in arrays for leaf in rows]).hex()
     return side

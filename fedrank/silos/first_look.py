@@ -125,7 +125,7 @@ class Looked(NamedTuple):
             "silos": {
                 names[one.silo]: {
                     **one.as_json(),
-                    "auc_as_it_is": _finite(self.probes.scores[one.silo].value),
+                    "auc_as_it_is": self.probes.scores[one.silo].as_json()["value"],
                     "weight": self.weights[one.silo],
                     "alarms": kinds[one.silo],
                     "labels_look_inverted": "inverted" in kinds[one.silo],
@@ -302,13 +302,9 @@ class Judge(_HostExchange, request=Shown, reply=Judged):
         return replace(state, looked=looked)
 
 
-def _finite(value: float) -> Json:
-    return float(value) if np.isfinite(value) else None
-
-
 def _numbers(found: Estimate) -> dict[str, Json]:
-    low, high = found.interval()
-    return {"value": _finite(found.value), "low": _finite(low), "high": _finite(high)}
+    told = found.as_json()
+    return {name: told[name] for name in ("value", "low", "high")}
 
 
 def look_of(config: SiloRun, experiment: SiloExperiment, target: int | None = None) -> FirstLook:

@@ -15,7 +15,13 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import expit
 
-from fedrank.core.errors import ConfigError
+
+def symmetric(flat: Float[np.ndarray, " numbers"]) -> Float[np.ndarray, "p p"]:
+    """A matrix from its upper triangle, row by row."""
+    p = round((np.sqrt(8 * len(flat) + 1) - 1) / 2)
+    out = np.zeros((p, p))
+    out[np.triu_indices(p)] = flat
+    return out + np.triu(out, 1).T
 
 
 class Sums(NamedTuple):
@@ -53,29 +59,18 @@ class Sums(NamedTuple):
     @classmethod
     def of(cls, flat: Float[np.ndarray, " numbers"], p: int) -> Sums:
         """The inverse of :meth:`flat`."""
-        information = np.zeros((p, p))
-        information[np.triu_indices(p)] = flat[1 + p :]
-        return cls(float(flat[0]), flat[1 : 1 + p], information + np.triu(information, 1).T)
+        return cls(float(flat[0]), flat[1 : 1 + p], symmetric(flat[1 + p :]))
 
 
-def sums(
-    family: str,
-    beta: Float[np.ndarray, " p"],
-    x: Float[np.ndarray, "rows p"],
-    y: Float[np.ndarray, " rows"],
-) -> Sums:
-    """Terms of one silo: the log-likelihood of its rows at β, and its derivatives.
+def sums(beta: Float[np.ndarray, " p"], x: Float[np.ndarray, "rows p"], y: Float[np.ndarray, " rows"]) -> Sums:
+    """Terms of one silo: the logistic log-likelihood of its rows at β, and its derivatives.
 
     Args:
-        family: ``"logistic"`` or ``"linear"``.
         beta: β.
         x: The silo's rows, a column of ones for the intercept.
         y: Its labels.
     """
     eta = x @ beta
-    if family == "linear":
-        rest = y - eta
-        return Sums(-0.5 * float(rest @ rest), x.T @ rest, x.T @ x)
     mean = expit(eta)
     # log(1 + e^η) without overflow.
     value = float(y @ eta - np.logaddexp(0.0, eta).sum())
@@ -120,12 +115,9 @@ class Fit:
         return _solve(self.at.information + self.penalty, self.at.gradient - self.penalty @ self.beta)
 
 
-def ridge(p: int, strength: float, intercept: bool = True) -> Float[np.ndarray, "p p"]:
+def ridge(p: int, strength: float) -> Float[np.ndarray, "p p"]:
     """Λ of an L2 penalty ½·strength·‖β‖² that leaves the intercept, which is the first coefficient, alone."""
-    penalty = np.full(p, float(strength))
-    if intercept:
-        penalty[0] = 0.0
-    return np.diag(penalty)
+    return np.diag([0.0, *[float(strength)] * (p - 1)])
 
 
 def _solve(matrix: Float[np.ndarray, "p p"], gradient: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
@@ -196,49 +188,34 @@ def maximise(
     return Fit(beta, at, penalty, rounds, converged)
 
 
-@dataclass(frozen=True)
-class Newton:
-    """Newton's method, driven by a function that asks at once (:func:`maximise`).
+def newton(
+    ask: Asker,
+    start: Float[np.ndarray, " p"],
+    penalty: Float[np.ndarray, "p p"] | None = None,
+    centre: Float[np.ndarray, " p"] | None = None,
+    most: int = 60,
+) -> Fit:
+    """Maximise l(β) − ½ (β − β₀)' Λ (β − β₀) by :func:`maximise`, asking a function at once.
 
-    Attributes:
+    Args:
+        ask: Sums of all silos at β.
+        start: β of the first round.
+        penalty: Λ; None: 0.
+        centre: β₀; None: 0.
         most: Rounds after which it gives up.
     """
-
-    most: int = 60
-
-    def __call__(
-        self,
-        ask: Asker,
-        start: Float[np.ndarray, " p"],
-        penalty: Float[np.ndarray, "p p"] | None = None,
-        centre: Float[np.ndarray, " p"] | None = None,
-    ) -> Fit:
-        """Maximise l(β) − ½ (β − β₀)' Λ (β − β₀).
-
-        Args:
-            ask: Sums of all silos at β.
-            start: β of the first round.
-            penalty: Λ; None: 0.
-            centre: β₀; None: 0.
-
-        Raises:
-            ConfigError: The penalty does not fit the coefficients.
-        """
-        p = len(start)
-        penalty = np.zeros((p, p)) if penalty is None else penalty
-        centre = np.zeros(p) if centre is None else centre
-        if penalty.shape != (p, p) or centre.shape != (p,):
-            raise ConfigError(f"a penalty of {p} coefficients must be [{p}, {p}], got {list(penalty.shape)}.")
-        search = maximise(np.asarray(start, float)[None], penalty, centre, self.most)
-        points = next(search)
-        while True:
-            try:
-                points = search.send([ask(beta) for beta in points])
-            except StopIteration as end:
-                return end.value
+    p = len(start)
+    penalty = np.zeros((p, p)) if penalty is None else penalty
+    search = maximise(np.asarray(start, float)[None], penalty, np.zeros(p) if centre is None else centre, most)
+    points = next(search)
+    while True:
+        try:
+            points = search.send([ask(beta) for beta in points])
+        except StopIteration as end:
+            return end.value
 
 
-#: A column is constant where its deviation is below this share of its largest possible value.
+#: A column is constant where its deviation is below this share of its largest value, which may be rounding.
 _CONSTANT = 1e-12
 
 
@@ -262,21 +239,15 @@ class Moments(NamedTuple):
         return np.where(np.isnan(made), 0.0, made)
 
 
-def moments_of(silos: Sequence[Float[np.ndarray, "_ columns"]]) -> Moments:
-    """Moments of the columns of all silos' rows.
-
-    Args:
-        silos: Each silo's rows.
-    """
-    known = [~np.isnan(x) for x in silos]
-    count = np.sum([there.sum(axis=0) for there in known], axis=0).astype(float)
-    total = np.sum([np.where(there, x, 0.0).sum(axis=0) for x, there in zip(silos, known, strict=True)], axis=0)
-    mean = total / np.maximum(count, 1)
-    squares = np.sum(
-        [np.where(there, (x - mean) ** 2, 0.0).sum(axis=0) for x, there in zip(silos, known, strict=True)], axis=0
-    )
-    deviation = np.sqrt(squares / np.maximum(count, 1))
-    return Moments(count, mean, np.where(deviation > _CONSTANT * np.abs(mean), deviation, 0.0))
+def moments_of(x: Float[np.ndarray, "rows columns"]) -> Moments:
+    """Moments of the columns of rows."""
+    x = x.astype(float)
+    known = ~np.isnan(x)
+    count = known.sum(axis=0).astype(float)
+    mean = np.where(known, x, 0.0).sum(axis=0) / np.maximum(count, 1)
+    deviation = np.sqrt(np.where(known, (x - mean) ** 2, 0.0).sum(axis=0) / np.maximum(count, 1))
+    largest = np.abs(np.where(known, x, 0.0)).max(axis=0, initial=0.0)
+    return Moments(count, mean, np.where(deviation > _CONSTANT * largest, deviation, 0.0))
 
 
 def combine_moments(silos: Sequence[Moments]) -> Moments:

@@ -51,14 +51,8 @@ class LocalSgd:
     draws_noise: ClassVar[bool] = False
 
     def __post_init__(self):
-        if not 1 <= self.epochs <= 10_000:
-            raise ConfigError(f"epochs must be in 1..10,000, got {self.epochs}.")
-        if not 1 <= self.batch <= 10**6:
-            raise ConfigError(f"batch must be in 1..1,000,000 rows, got {self.batch}.")
         if not 0 < self.learning_rate < 1e6:
             raise ConfigError(f"learning_rate must be positive and finite, got {self.learning_rate}.")
-        if not 0 <= self.weight_decay < 1e6:
-            raise ConfigError(f"weight_decay must not be negative, got {self.weight_decay}.")
 
     def for_rows(self, counts: set[int]) -> LocalSgd:
         """The same for silos of these numbers of rows."""

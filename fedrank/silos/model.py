@@ -23,8 +23,9 @@ from fedrank.metrics.offline import host_auc, host_log_loss
 from fedrank.silos.data.coding import Coding, as_codes
 from fedrank.silos.data.files import columns_of, read_columns
 from fedrank.silos.data.reader import SiloReader
-from fedrank.silos.data.splits import moments, standardise_rows
+from fedrank.silos.data.splits import standardise_rows
 from fedrank.silos.data.tables import SiloTable
+from fedrank.silos.glm import moments_of
 from fedrank.silos.network import EPSILON, TabularNetwork, blocks, scores
 
 #: Name of all rows together in what :meth:`SiloModel.evaluate` returns.
@@ -66,17 +67,12 @@ class SiloModel(Model):
 
     def __post_init__(self):
         n = self.network.n_features
-        if np.shape(self.weights) != (self.network.size,):
-            raise ModelError(f"weights must have shape ({self.network.size},), got {np.shape(self.weights)}.")
         if (self.mean is None) != (self.deviation is None):
             raise ModelError("mean and deviation belong together; one of them is missing.")
-        for name, values in (("mean", self.mean), ("deviation", self.deviation)):
-            if values is not None and np.shape(values) != (n,):
-                raise ModelError(f"{name} must have shape ({n},), got {np.shape(values)}.")
-        if self.statistics is not None and np.shape(self.statistics) != (self.network.statistics,):
-            raise ModelError(
-                f"statistics must have shape ({self.network.statistics},), got {np.shape(self.statistics)}."
-            )
+        lengths = {"weights": self.network.size, "mean": n, "deviation": n, "statistics": self.network.statistics}
+        for name, length in lengths.items():
+            if (values := getattr(self, name)) is not None and np.shape(values) != (length,):
+                raise ModelError(f"{name} must have shape ({length},), got {np.shape(values)}.")
         if self.names and len(self.names) != n:
             raise ModelError(f"names must be {n}, one a feature, got {len(self.names)}.")
 
@@ -141,13 +137,21 @@ class SiloModel(Model):
             return self.weights
         return np.concatenate([self.weights[: self.network.trainable], self.statistics])
 
+    @property
+    def _standards(self) -> tuple[Float[np.ndarray, " features"], Float[np.ndarray, " features"]]:
+        if self.mean is None or self.deviation is None:
+            raise ModelError(
+                "it has no mean and deviation of its inputs: the server that wrote it has no rows. A silo sets its own "
+                "with model.fitted(features of its training rows)."
+            )
+        return self.mean, self.deviation
+
     @override
     def layers(self) -> tuple[Layer, ...]:
-        if self.mean is None or self.deviation is None:
-            raise ModelError(_NO_STANDARDS)
+        mean, deviation = self._standards
         tensors = self.network.tensors(self.scoring_weights)
         parts = {name: np.asarray(values, np.float64) for name, values in tensors.items()}
-        chain: list[Layer] = [Standardise(self.mean, self.deviation)]
+        chain: list[Layer] = [Standardise(mean, deviation)]
         for number in range(1, len(self.network.widths) + 1):
             chain.append(Dense(parts[f"layer{number}.weight"], parts[f"layer{number}.bias"]))
             if self.network.norm != "none":
@@ -170,7 +174,7 @@ class SiloModel(Model):
         Raises:
             DataError: The features do not fit.
         """
-        mean, deviation = moments(self._table(features))
+        _, mean, deviation = moments_of(self._table(features))
         return replace(self, mean=mean, deviation=deviation)
 
     # ------------------------------------------------------------------------------------------------------- scoring
@@ -191,8 +195,6 @@ class SiloModel(Model):
             DataError: The features do not fit; says which.
             ModelError: The model has no mean and deviation of its inputs.
         """
-        if self.mean is None or self.deviation is None:
-            raise ModelError(_NO_STANDARDS)
         return self._scores(self._table(features))
 
     def probability(self, features: Any) -> Float[np.ndarray, " rows"]:
@@ -202,10 +204,10 @@ class SiloModel(Model):
         return np.where(odds >= 0, 1, small) / (1 + small)
 
     def _scores(self, table: Float[np.ndarray, "rows features"]) -> Float32[np.ndarray, " rows"]:
+        mean, deviation = self._standards
         if not len(table):
             return np.zeros(0, np.float32)
-        assert self.mean is not None and self.deviation is not None
-        x = standardise_rows(table, self.mean, self.deviation)
+        x = standardise_rows(table, mean, deviation)
         return scores(self.network, self.scoring_weights, blocks(x), len(x))
 
     def _table(self, features: Any) -> Float[np.ndarray, "rows features"]:
@@ -251,8 +253,6 @@ class SiloModel(Model):
             DataError: The data does not fit the model.
             ModelError: The model has no mean and deviation of its inputs.
         """
-        if self.mean is None:
-            raise ModelError(_NO_STANDARDS)
         table, labels, silos = self._label_rows(data, label, positive, silo, folder)
         found = self._scores(table)
         parts = {ALL_ROWS: np.ones(len(labels), bool)}
@@ -311,12 +311,6 @@ class SiloModel(Model):
         table = self.coding.features(columns, self.names)[known]
         owners = [str(one) for one, keep in zip(columns[silo], known, strict=True) if keep] if silo else None
         return table, np.array([code == wanted for code in codes], np.int8)[known], owners
-
-
-_NO_STANDARDS = (
-    "it has no mean and deviation of its inputs: the server that wrote it has no rows. A silo sets its own with "
-    "model.fitted(features of its training rows)."
-)
 
 
 def _numbers(values: Any, dtype: Any) -> np.ndarray | None:

@@ -158,31 +158,24 @@ class TabularNetwork:
         running: Float[np.ndarray, "*#lead statistics"] | None = None,
     ) -> tuple[Float[np.ndarray, "*lead rows 2"], Float[np.ndarray, "*lead batch_statistics"]]:
         """Logits, and the statistics of the batch; ``running`` ones are used instead where they are given."""
-        at, seen, statistics, lead = 0, 0, [], trainable.shape[:-1]
-
-        def take(*shape):
-            nonlocal at
-            size = int(np.prod(shape))
-            at += size
-            return trainable[..., at - size : at].reshape(*lead, *shape)
-
-        for number, (before, after) in enumerate(self.layers):
-            x = x @ take(before, after) + take(1, after)
-            if number == len(self.widths):
-                break
-            if self.norm != "none":
-                scale, shift = take(1, after), take(1, after)
+        seen, statistics, lead = 0, [], trainable.shape[:-1]
+        *layers, last = _layers(self, trainable)
+        for layer in layers:
+            x = x @ layer.weight + layer.bias
+            if layer.scale is not None and layer.shift is not None:
+                units = layer.scale.shape[-1]
                 if self.norm == "layer":
                     mean, variance = np.mean(x, -1, keepdims=True), np.var(x, -1, keepdims=True)
                 elif running is not None:
-                    both = running[..., seen : seen + 2 * after].reshape(*lead, 2, 1, after)
+                    both = running[..., seen : seen + 2 * units].reshape(*lead, 2, 1, units)
                     mean, variance = both[..., 0, :, :], both[..., 1, :, :]
-                    seen += 2 * after
+                    seen += 2 * units
                 else:
                     mean, variance, unbiased = _batch_moments(x, where)
                     statistics += [mean[..., 0, :], unbiased[..., 0, :]]
-                x = (x - mean) * (1 / np.sqrt(variance + EPSILON) * scale) + shift
+                x = (x - mean) * (1 / np.sqrt(variance + EPSILON) * layer.scale) + layer.shift
             x = np.maximum(x, 0)
+        x = x @ last.weight + last.bias
         return x, np.concatenate(statistics, axis=-1) if statistics else np.zeros((*lead, 0), np.float32)
 
     def tensors(self, weights: Float[np.ndarray, " size"] | Int[np.ndarray, " size"]) -> dict[str, np.ndarray]:
@@ -238,17 +231,12 @@ class _Layer:
 def _layers(network: TabularNetwork, vectors: Float[np.ndarray, "*lead numbers"]) -> list[_Layer]:
     """The layers of vectors that begin with the numbers that gradients change."""
     at, out = 0, []
-
-    def take(*shape: int) -> np.ndarray:
-        nonlocal at
-        size = shape[0] * shape[1]
-        at += size
-        return vectors[..., at - size : at].reshape(*vectors.shape[:-1], *shape)
-
     for number, (before, after) in enumerate(network.layers):
-        parts = [take(before, after), take(1, after)]
-        if number < len(network.widths) and network.norm != "none":
-            parts += [take(1, after), take(1, after)]
+        parts = []
+        for rows in (before, 1, 1, 1) if number < len(network.widths) and network.norm != "none" else (before, 1):
+            part = vectors[..., at : at + rows * after]
+            parts.append(part.reshape(*vectors.shape[:-1], rows, after))
+            at += rows * after
         out.append(_Layer(*parts))
     return out
 

@@ -35,7 +35,7 @@ from fedrank.silos.data.tables import SiloTable
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.messages import Model, Ready
 from fedrank.silos.network import TabularNetwork
-from fedrank.silos.records.private_sgd import with_noise
+from fedrank.silos.records.private_sgd import PrivateSgd
 
 
 @dataclass(frozen=True)
@@ -203,16 +203,12 @@ class SiloProtocol(Protocol):
             ConfigError: The settings do not fit the run.
         """
         net = self.network
-        sgd = LocalSgd(
-            net.build(parts.n_features),
-            net.epochs,
-            net.batch,
-            self.learning_rate,
-            net.penalty,
-        )
-        if self.record_privacy is not None:  # one training is before the first round
-            trainings = parts.config.rounds + 1
-            sgd = with_noise(sgd, self.record_privacy, trainings).for_rows(set(np.ravel(parts.rows).tolist()))
+        training = net.build(parts.n_features), net.epochs, net.batch, self.learning_rate, net.penalty
+        if self.record_privacy is None:
+            sgd = LocalSgd(*training)
+        else:  # one training is before the first round
+            sgd = PrivateSgd(*training, privacy=self.record_privacy, trainings=parts.config.rounds + 1)
+            sgd = sgd.for_rows(set(np.ravel(parts.rows).tolist()))
         measure = parts.config.silos.measure
         return dataclasses.replace(self, sgd=sgd, silos=parts.silos, most_rows=parts.most_rows, measure=measure)
 

@@ -84,9 +84,8 @@ class SiloEvaluator:
         self._protocol, self._splits, self._targets = protocol, splits, targets
         wanted = {(int(s), int(t)) for s, row in zip(splits, targets, strict=True) for t in row}
         self._rows = {part: getattr(arrays, part) for part in _PARTS}
-        self._counts = {part: np.asarray(rows.n) for part, rows in self._rows.items()}
         self._blocks = {
-            (part, where): blocks(np.asarray(rows.x)[where][: self._counts[part][where]])
+            (part, where): blocks(np.asarray(rows.x)[where][: np.asarray(rows.n)[where]])
             for part, rows in self._rows.items()
             for where in wanted
         }
@@ -104,7 +103,7 @@ class SiloEvaluator:
         for part, rows in self._rows.items():
             where = np.broadcast_to(self._splits[:, None], self._targets.shape), self._targets
             labels = np.asarray(rows.y)[where]
-            counts = self._counts[part][where]
+            counts = np.asarray(rows.n)[where]
             valid = np.arange(labels.shape[-1]) < counts[..., None]
             every = np.zeros((len(models), *labels.shape), np.float32)
             for number, weights in enumerate(models.values()):

@@ -45,7 +45,8 @@ MODELS = {"last": "", "best": ", best so far", "refit": ", refit"}
 #: Share of rounds without any observation up to which no note is written; late rewards are missing in the first.
 _SILENT = 0.1
 
-_ARMS = {
+#: Columns of ``arms.parquet`` and of ``crossed.parquet``.
+ARMS = {
     "seed": int,
     "target": str,
     "round": int,
@@ -56,7 +57,7 @@ _ARMS = {
     "increment": float,
     "estimate": float,
 }
-_CROSSED = {
+CROSSED = {
     "seed": int,
     "target": str,
     "round": int,
@@ -131,22 +132,17 @@ class SiloRunner(Runner):
         for i, row in enumerate(np.asarray(crossed)):
             self.messages[:, 0] += row.sum(axis=(1, 2))
             self.messages[:, 1] += row[..., 1] @ up
-            for run in range(self.runs):
-                seed, target = self._names(run)
-                there = [j for j in range(len(exchanges)) if row[run, j].any()]
-                self.crossed.append(
-                    Frame(
-                        {
-                            "seed": seed,
-                            "target": target,
-                            "round": done + i,
-                            "exchange": [exchanges[j].name for j in there],
-                            "requests": row[run, there, 0].astype(np.int64),
-                            "replies": row[run, there, 1].astype(np.int64),
-                        },
-                        schema=_CROSSED,
-                    )
+            self.crossed.append(
+                Frame.of_rows(
+                    (
+                        (*self._names(run), done + i, exchange.name, int(requests), int(replies))
+                        for run in range(self.runs)
+                        for exchange, (requests, replies) in zip(exchanges, row[run], strict=True)
+                        if requests or replies
+                    ),
+                    CROSSED,
                 )
+            )
             if self.experiment.personalises_one:
                 now = {name: np.asarray(values)[i] for name, values in watched.items()}
                 self._note_arms(done + i, now, live=row.any(axis=(1, 2)))
@@ -157,23 +153,17 @@ class SiloRunner(Runner):
 
     def _note_arms(self, round_: int, now: dict[str, np.ndarray], live: np.ndarray) -> None:
         for run in range(self.runs):
-            seed, target = self._names(run)
-            members = now["members"][run]
+            # A run that has stopped asks no silo, and plays nothing.
+            played = (np.arange(now["members"].shape[1]) == now["arm"][run]) & live[run]
+            arms = zip(now["members"][run], played, now["increments"][run], now["estimates"][run], strict=True)
+            common, explored = (*self._names(run), round_), bool(now["explored"][run])
             self.arms.append(
-                Frame(
-                    {
-                        "seed": seed,
-                        "target": target,
-                        "round": round_,
-                        "arm": np.arange(len(members)),
-                        "code": [sets.code(row) for row in members],
-                        # A run that has stopped asks no silo, and plays nothing.
-                        "played": (np.arange(len(members)) == now["arm"][run]) & live[run],
-                        "explored": bool(now["explored"][run]),
-                        "increment": now["increments"][run].astype(float),
-                        "estimate": now["estimates"][run].astype(float),
-                    },
-                    schema=_ARMS,
+                Frame.of_rows(
+                    (
+                        (*common, arm, sets.code(row), bool(here), explored, float(increment), float(estimate))
+                        for arm, (row, here, increment, estimate) in enumerate(arms)
+                    ),
+                    ARMS,
                 )
             )
         self.probe = now.get("probe", self.probe)
@@ -217,7 +207,7 @@ class SiloRunner(Runner):
     def restore(self, done: int) -> None:
         """As :meth:`Runner.restore`; arms and messages, too."""
         super().restore(done)
-        arms, crossed = (self.home.read_table(f"{n}.parquet", s) for n, s in (("arms", _ARMS), ("crossed", _CROSSED)))
+        arms, crossed = (self.home.read_table(f"{n}.parquet", s) for n, s in (("arms", ARMS), ("crossed", CROSSED)))
         self.arms, self.crossed = [arms[arms["round"] < done]], [crossed[crossed["round"] < done]]
         self.messages = self._count_messages()
 
@@ -236,7 +226,7 @@ class SiloRunner(Runner):
         self._write_tables()
 
     def _write_tables(self) -> None:
-        for name, schema, parts in (("arms", _ARMS, self.arms), ("crossed", _CROSSED, self.crossed)):
+        for name, schema, parts in (("arms", ARMS, self.arms), ("crossed", CROSSED, self.crossed)):
             frame = Frame.concat(parts) if parts else Frame.of_rows([], schema)
             parts[:] = [frame]
             self.home.table(f"{name}.parquet", frame)
@@ -308,7 +298,7 @@ class SiloRunner(Runner):
         exchanges = {exchange.name: exchange for exchange in protocol.exchanges}
         ledger = Ledger()
         seed, target = self._names(0)
-        frame = Frame.concat(self.crossed) if self.crossed else Frame.of_rows([], _CROSSED)
+        frame = Frame.concat(self.crossed) if self.crossed else Frame.of_rows([], CROSSED)
         mine = frame.where(seed=seed, target=target)
         for _, _, round_, name, requests, replies in mine.tuples():
             exchange = exchanges[name]
@@ -372,12 +362,8 @@ class SiloRunner(Runner):
             for i, target in enumerate(self.measured_for[run].tolist()):
                 # A name comes from the user's file and must not lead out of the folder.
                 slug = re.sub(r"[^a-z0-9]+", "-", e.names[target].lower()).strip("-")
-                name = f"{target}-{slug}-seed{seed}" if self._several else ""
+                name = f"{target}-{slug}-seed{seed}" if len(e.targets) > 1 else ""
                 self.home.model(silo_model(e, models[kept][run, i], seed, target), seed, name)
-
-    @property
-    def _several(self) -> bool:
-        return len(self.experiment.targets) > 1
 
 
 def silo_model(

@@ -24,10 +24,10 @@ from fedrank.metrics.returns import MeanInterval
 from fedrank.privacy.audit import Audited
 from fedrank.ranking import plan as planning
 from fedrank.ranking.schedule import Schedule
-from fedrank.silos.records.ways import private_answer
 from fedrank.silos.sceptic.compare import answer
 from fedrank_zoo.findings import Finding
 from fedrank_zoo.linking.world import Linked
+from fedrank_zoo.noisy_statistics.ways import private_answer
 from fedrank_zoo.optuna_search.search import Trial
 from fedrank_zoo.record_attack.membership import Membership
 from fedrank_zoo.slate_attacks.leak import Leak
@@ -257,7 +257,7 @@ def _silos_private(folder: Path, replace: Callable[[str, Any], None], seeds: int
         kept[:] = kept or [private_answer(*given)]
         return kept[0]
 
-    replace("fedrank.silos.records.ways.private_answer", compute)
+    replace("fedrank_zoo.noisy_statistics.ways.private_answer", compute)
     table = write_table(folder / "table.csv")
     return Made(("silos", "private", str(table), *COLUMNS, *RANGES, "--epsilon", "4"))
 

@@ -13,7 +13,8 @@ from fedrank.core.streams import fold_words, run_words, split
 from fedrank.engine.native import stack_states
 from fedrank.silos.bandit_fedavg import Bandit, BanditFedAvg
 from fedrank.silos.bandits.rules import RuleSettings
-from fedrank.silos.config import Network
+from fedrank.silos.config import Network, Silos
+from fedrank.silos.data.files import read_silos
 from fedrank.silos.data.splits import Rows, SiloArrays
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork
@@ -21,6 +22,11 @@ from fedrank.silos.network import TabularNetwork
 SILOS, FEATURES, ROWS, VALI = 3, 6, 12, 24
 #: Training rows of each silo.
 TRAIN = (12, 7, 4)
+
+
+def read_file(path, silo="silo", label="label", **about):
+    """A table of silos from a file, with settings in short."""
+    return read_silos(path, Silos(silo=silo, label=label, **about))
 
 
 def padded(parts):

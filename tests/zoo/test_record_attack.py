@@ -7,11 +7,11 @@ import pytest
 from scipy import stats
 
 from fedrank.cli.main import call
-from fedrank.silos.records.ranges import ranges_of
-from fedrank.silos.records.releases import noise_of
 from fedrank.silos.sceptic.learners import Own
+from fedrank_zoo.noisy_statistics.ranges import ranges_of
+from fedrank_zoo.noisy_statistics.releases import noise_of
 from fedrank_zoo.record_attack import RecordAttack
-from fedrank_zoo.record_attack.membership import attack_records
+from fedrank_zoo.record_attack.membership import attack_records, largest_attack
 
 RANGES = ranges_of(("a", "b", "g=u"), {"a": (-3, 3), "b": (0, 10)})
 
@@ -35,6 +35,13 @@ def test_an_attack_tells_records_from_exact_sums_and_not_from_noisy_ones():
     x = np.linspace(-12, 12, 20_001)
     area = np.trapezoid(stats.norm.sf(x - np.sqrt(2 * rho)) * stats.norm.pdf(x), x)
     assert noisy[0].most == pytest.approx(area, abs=1e-6)
+
+
+@pytest.mark.parametrize(("z", "steps"), [(5.0, 1), (20.0, 30), (60.0, 96)])
+def test_without_sampling_the_largest_attack_is_that_of_gaussian_noise(z, steps):
+    """Steps of the Gaussian mechanism are one with a distance √T times as large; the other record is 2 C away."""
+    attack = stats.norm.cdf(2 / z * steps**0.5 / 2**0.5)
+    assert attack - 1e-6 <= largest_attack(z, 1.0, steps) <= attack + 0.01
 
 
 def test_a_network_keeps_more_of_its_records_than_a_logistic_model():

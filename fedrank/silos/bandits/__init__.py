@@ -1,1 +1,1 @@
-"""Multi-armed bandits over sets of silos: arms, decision rules, contributions and evidence."""
+"""Multi-armed bandits over sets of silos: arms and decision rules."""

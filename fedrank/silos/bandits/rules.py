@@ -56,7 +56,11 @@ class RuleSettings:
 
     rule: Kind = setting("extreme-explore", "Decision rule.")
     epsilon: float = setting(
-        0.2, "epsilon-greedy: probability of another arm than the best.", needs=("bandit.rule", ("epsilon-greedy",))
+        0.2,
+        "epsilon-greedy: probability of another arm than the best.",
+        low=0,
+        high=1,
+        needs=("bandit.rule", ("epsilon-greedy",)),
     )
     c: float = setting(0.05, "ucb: inclination to explore.", needs=("bandit.rule", ("ucb",)))
     alpha: float | None = setting(None, "Weight of the newest reward in (0, 1]; without it the mean of all.")
@@ -69,10 +73,15 @@ class RuleSettings:
         None, "Reward 1 for an increment above it, else 0; without it the increment. thompson needs one: 0.025."
     )
     initial: float = setting(0.05, "Optimistic first estimate of every arm.")
-    every: int = setting(0, "Rounds from one Extreme-Explore round to the next, the first round being one; 0: none.")
-    chance: float = setting(0.0, "Probability that a round is an Extreme-Explore round.")
+    every: int = setting(
+        0, "Rounds from one Extreme-Explore round to the next, the first round being one; 0: none.", low=0
+    )
+    chance: float = setting(0.0, "Probability that a round is an Extreme-Explore round.", low=0, high=1)
     fixed: int = setting(
-        0, "fixed: number of the arm; 0 is the target alone where that is an arm.", needs=("bandit.rule", ("fixed",))
+        0,
+        "fixed: number of the arm; 0 is the target alone where that is an arm.",
+        low=0,
+        needs=("bandit.rule", ("fixed",)),
     )
 
     def scalars(self) -> Rule:
@@ -86,15 +95,11 @@ class RuleSettings:
             raise UnknownNameError("decision rule", self.rule, KINDS)
         alpha, threshold = self.alpha, self.threshold
         ranges = (
-            ("epsilon", 0.0 <= self.epsilon <= 1.0, "in [0, 1]"),
             ("c", 0.0 <= self.c < math.inf, "at least 0 and finite"),
             ("alpha", alpha is None or 0.0 < alpha <= 1.0, "in (0, 1], or None for the stationary mean"),
             ("gamma", 0.0 < self.gamma <= 1.0, "in (0, 1]; 1 does not discount"),
             ("threshold", threshold is None or math.isfinite(threshold), "finite, or None"),
             ("initial", math.isfinite(self.initial), "finite"),
-            ("every", self.every >= 0, "at least 0; 0 schedules no Extreme-Explore round"),
-            ("chance", 0.0 <= self.chance <= 1.0, "in [0, 1]"),
-            ("fixed", self.fixed >= 0, "at least 0"),
         )
         for name, fine, wanted in ranges:
             if not fine:
@@ -358,11 +363,7 @@ def pair_table(silos: int, alone: bool = True) -> Bool[np.ndarray, "arms others"
 
     Returns:
         [silos − 1 (+ 1), silos − 1], over the silos other than the target.
-
-    Raises:
-        ConfigError: Fewer than two silos.
     """
-    _check_silos(silos)
     table = np.eye(silos - 1, dtype=bool)
     return np.concatenate([np.zeros((1, silos - 1), bool), table]) if alone else table
 
@@ -376,28 +377,14 @@ def combination_table(silos: int) -> Bool[np.ndarray, "arms others"]:
         [2^(silos − 1), silos − 1].
 
     Raises:
-        ConfigError: Fewer than two silos, or more than :data:`MOST_COMBINED`.
+        ConfigError: More than :data:`MOST_COMBINED` silos.
     """
-    _check_silos(silos)
     if silos > MOST_COMBINED:
         raise ConfigError(
             f"All combinations of {silos} silos are 2^{silos - 1} arms, too many to try; at most {MOST_COMBINED} silos "
             "may be combined. Use pairs, or clusters of silos with similar updates."
         )
     return (np.arange(2 ** (silos - 1))[:, None] >> np.arange(silos - 1)) % 2 == 1
-
-
-def everyone_table(silos: int) -> Bool[np.ndarray, "1 others"]:
-    """The one arm of all other silos.
-
-    Returns:
-        [1, silos − 1].
-
-    Raises:
-        ConfigError: Fewer than two silos.
-    """
-    _check_silos(silos)
-    return np.ones((1, silos - 1), bool)
 
 
 def members_of(
@@ -460,17 +447,11 @@ def cluster_arms(
     Returns:
         One arm more than there are clusters; clusters in the order of their first silo.
 
-    Raises:
-        ConfigError: ``clusters`` is out of range.
-
     Source:
         Section 10 of the thesis proposes clusters; cosine similarity of updates is that of Sattler et al.: *Clustered
         federated learning*, IEEE TNNLS 2020 (they split in two recursively instead).
     """
     silos = updates.shape[0]
-    _check_silos(silos)
-    if not 1 <= clusters <= silos - 1:
-        raise ConfigError(f"clusters must be from 1 to {silos - 1} for {silos} silos, got {clusters}.")
     every = np.arange(silos)
     norms = np.linalg.norm(updates, axis=1, keepdims=True)
     directions = updates / np.where(norms > 0, norms, 1)
@@ -488,8 +469,3 @@ def cluster_arms(
     # A cluster carries the number of its first silo, because the lower of two always takes in the higher.
     itself = every == target
     return np.concatenate([itself[None], (owner == np.flatnonzero(sizes > 0)[:, None]) | itself])
-
-
-def _check_silos(silos: int) -> None:
-    if silos < 2:
-        raise ConfigError(f"A federation needs at least 2 silos, got {silos}.")

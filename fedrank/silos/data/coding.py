@@ -230,9 +230,6 @@ def quote_names(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names[:_VALUES_SHOWN])) + more
 
 
-_SHOWN = 5
-
-
 @dataclass(frozen=True)
 class Coding:
     """Map of columns to features: numbers stay numbers, text and codes become a column of 0 and 1 a level.
@@ -297,8 +294,7 @@ class Coding:
             elif column not in missing:
                 missing.append(column)
         if missing:
-            more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-            listed = ", ".join(map(repr, missing[:_SHOWN])) + more
+            listed = quote_names(missing)
             raise DataError(f"the table lacks {len(missing)} of the columns that the model needs: {listed}.")
         return found
 

@@ -18,20 +18,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from fedrank.core.errors import DataError, FormatError, MissingDataError, MissingExtraError, UnknownNameError
 from fedrank.core.frame import Frame, to_list
 from fedrank.data.frames import is_missing
 from fedrank.data.lines import read_lines, read_pieces
+from fedrank.silos.config import Silos
 from fedrank.silos.data.coding import (
     Coding,
     as_codes,
     as_number,
     numbers_of,
+    quote_names,
     refuse_levels,
     refuse_spellings,
     without,
@@ -108,19 +110,11 @@ MOST_LEVELS = 50
 
 _SEPARATORS = ",;\t|"
 _SHOWN = 5
+#: Columns as they are usually called.
+_USUAL = Silos()
 
 
-def read_silos(
-    path: Path,
-    silo: str = "silo",
-    label: str = "label",
-    positive: str | int | float | bool | None = None,
-    drop: Sequence[str] = (),
-    categorical: Sequence[str] = (),
-    missing: Sequence[str] = (),
-    person: str = "",
-    fewest: int = 2,
-) -> SiloTable:
+def read_silos(path: Path, about: Silos = _USUAL, fewest: int = 2) -> SiloTable:
     """A table of silos from a file: one row a line, with a column for the silo and one for the label.
 
     Silos come in order of their names. Rows without silo or label, columns that never vary, and rows without any value
@@ -128,14 +122,8 @@ def read_silos(
 
     Args:
         path: A CSV file (UTF-8 or UTF-16; comma, semicolon, tab or bar; also .gz, .bz2, .xz), or parquet.
-        silo: Name of the column that names the row's silo.
-        label: Name of the column with the label.
-        positive: Which value of the label is 1; every other is 0. Without it the label must have two values, and the
-            later in order is 1: 1 of 0 and 1, yes of no and yes, True of False and True.
-        drop: Columns to leave out.
-        categorical: Columns whose numbers are codes, to be treated like text.
-        missing: Values that mean a missing one in every column, such as −9.
-        person: Column that says which person a row is of, where persons have several; it is no feature.
+        about: What the columns mean (:data:`fedrank.silos.config.OWN_FILE`). Without ``positive`` the label must have
+            two values, and the later in order is 1: 1 of 0 and 1, yes of no and yes, True of False and True.
         fewest: Fewest silos; with 1 the file of one silo may lack the column, too.
 
     Raises:
@@ -145,9 +133,7 @@ def read_silos(
         DataError: What is in it cannot be used: one silo, a label without two values, infinite numbers, text with
             too many levels.
     """
-    columns = read_columns(path, drop)
-    name = path.name.split(".")[0]
-    return table_of(columns, name, silo, label, positive, drop, categorical, missing, person, fewest, path)
+    return table_of(read_columns(path, about.drop), path.name.split(".")[0], about, fewest, path)
 
 
 def read_columns(path: Path, drop: Sequence[str] = ()) -> dict[str, list[Any]]:
@@ -184,13 +170,7 @@ def is_parquet(path: Path) -> bool:
 def table_of(
     columns: Mapping[str, Sequence[Any]],
     name: str,
-    silo: str = "silo",
-    label: str = "label",
-    positive: str | int | float | bool | None = None,
-    drop: Sequence[str] = (),
-    categorical: Sequence[str] = (),
-    missing: Sequence[str] = (),
-    person: str = "",
+    about: Silos = _USUAL,
     fewest: int = 2,
     path: Path | None = None,
 ) -> SiloTable:
@@ -199,13 +179,7 @@ def table_of(
     Args:
         columns: The columns by name.
         name: What to call the table.
-        silo: As in :func:`read_silos`, like the following.
-        label: The label's column.
-        positive: Which value is 1.
-        drop: Columns to leave out.
-        categorical: Columns of codes.
-        missing: Values that mean a missing one in every feature.
-        person: Column that says which person a row is of, where persons have several; it is no feature.
+        about: As of :func:`read_silos`.
         fewest: Fewest silos; with 1 the column of the silo may be missing.
         path: The file that they are from, for errors.
 
@@ -213,6 +187,7 @@ def table_of(
         UnknownNameError: There is no such column; says which was probably meant.
         DataError: What is in them cannot be used; see :func:`read_silos`.
     """
+    silo, label, person, drop, categorical = about.silo, about.label, about.person, about.drop, about.categorical
     columns = dict(columns)
     notes = []
     alone = fewest < 2 and silo not in columns and silo == "silo"  # a column that was named must be there
@@ -231,27 +206,26 @@ def table_of(
     known = np.array([s is not None and w is not None for s, w in zip(whose, what, strict=True)])
     if not known.all():
         notes.append(f"{int((~known).sum())} of {len(known)} rows have no silo or no label and were left out.")
-    one = positive_of(what, label, positive, path)
-    found = features_of(
-        {name: values for name, values in columns.items() if name not in drop}, categorical, missing, path
-    )
-    notes += found.notes
+    one = positive_of(what, label, about.positive, path)
+    kept = {name: values for name, values in columns.items() if name not in drop}
+    names, matrix, levels, more = _features(kept, about, path)
+    notes += more
     owners, labels = np.array([str(s) for s in whose]), np.array([w == one for w in what], np.int8)
     silos = []
-    for owner in _in_order({s for s, k in zip(whose, known, strict=True) if k}):
+    for owner in in_order({s for s, k in zip(whose, known, strict=True) if k}):
         own = known & (owners == owner)
-        silos.append(Silo(owner, found.matrix[own], labels[own], person=None if persons is None else persons[own]))
+        silos.append(Silo(owner, matrix[own], labels[own], person=None if persons is None else persons[own]))
     if len(silos) < fewest:
         got = f"one silo only, {silos[0].name!r}" if silos else "no silo"
         raise DataError(f"column {silo!r} names {got}; a federation needs two.", path)
-    others = _in_order({w for w in what if w is not None and w != one})
+    others = in_order({w for w in what if w is not None and w != one})
     against = " or ".join(map(repr, others[:_SHOWN])) + (" …" if len(others) > _SHOWN else "")
     notes.append(f"Label 1 is {label} = {one!r}, label 0 is {against}.")
     for one_class in (s for s in silos if s.positive in (0, s.n_rows)):
         notes.append(f"All labels of silo {one_class.name} are {int(one_class.positive > 0)}: its AUC is undefined.")
-    codes = tuple(column for column in categorical if column in found.levels)
-    coding = Coding(found.levels, codes, label=label, positive=one)
-    table = SiloTable(name, tuple(silos), found.names, f"{label} = {one}", notes=tuple(notes), coding=coding)
+    codes = tuple(column for column in categorical if column in levels)
+    coding = Coding(levels, codes, label=label, positive=one)
+    table = SiloTable(name, tuple(silos), names, f"{label} = {one}", notes=tuple(notes), coding=coding)
     table = table.drop_uninformative()
     if not table.n_features:
         raise DataError("no column varies; there is nothing to learn from.", path)
@@ -260,41 +234,14 @@ def table_of(
     return replace(table, notes=(*table.notes, *looks_wrong(x, y, table.feature_names), *twice))
 
 
-class Features(NamedTuple):
-    """Columns as features.
-
-    Attributes:
-        names: Names of the features.
-        matrix: Their values; NaN where one is missing.
-        levels: Column of names -> its levels.
-        notes: A sentence for each column that was not written in the usual way.
-    """
-
-    names: tuple[str, ...]
-    matrix: Float[np.ndarray, "rows features"]
-    levels: dict[str, tuple[str, ...]]
-    notes: list[str]
-
-    @property
-    def varies(self) -> Bool[np.ndarray, " features"]:
-        """Mask of features with two values."""
-        # fmin and fmax pass over NaN; a feature without any value compares as False.
-        return np.fmax.reduce(self.matrix, initial=np.nan) > np.fmin.reduce(self.matrix, initial=np.nan)
-
-
-def features_of(
-    columns: Mapping[str, Sequence[Any]],
-    categorical: Sequence[str] = (),
-    missing: Sequence[str] = (),
-    path: Path | None = None,
-) -> Features:
+def _features(
+    columns: Mapping[str, Sequence[Any]], about: Silos, path: Path | None
+) -> tuple[tuple[str, ...], Float[np.ndarray, "rows features"], dict[str, tuple[str, ...]], list[str]]:
     """Columns of one length as features: numbers stay numbers, names become a feature a level.
 
-    Args:
-        columns: The columns by name, None where a value is missing.
-        categorical: Columns whose numbers are names.
-        missing: Values that mean a missing one.
-        path: The file, for errors.
+    Returns:
+        Names of the features; their values, NaN where one is missing; the levels of each column of names; a sentence
+        for each column that was not written in the usual way.
 
     Raises:
         DataError: There is no column, or what is in one cannot be used.
@@ -304,22 +251,21 @@ def features_of(
     levels: dict[str, tuple[str, ...]] = {}
     notes: list[str] = []
     for name, cells in columns.items():
-        values = without(cells, missing)
-        found = None if name in categorical else numbers_of(name, values, path)
+        values = without(cells, about.missing)
+        found = None if name in about.categorical else numbers_of(name, values, path)
         if found is not None:
-            column, note = found
-            notes += [note] if note else []
             names.append(name)
-            features.append(column)
+            features.append(found[0])
+            notes += filter(None, found[1:])
             continue
-        codes = _codes(name, values, name in categorical, path)
-        levels[name] = tuple(_in_order(set(codes) - {None}))
+        codes = _codes(name, values, name in about.categorical, path)
+        levels[name] = tuple(in_order(set(codes) - {None}))
         for level, column in _encode(name, codes):
             names.append(level)
             features.append(column)
     if not features:
         raise DataError("there is no column besides the silo and the label; nothing to learn from.", path)
-    return Features(tuple(names), np.stack(features, axis=1), levels, notes)
+    return tuple(names), np.stack(features, axis=1), levels, notes
 
 
 def number_persons(values: Sequence[Any]) -> Int[np.ndarray, " rows"]:
@@ -339,11 +285,6 @@ def silo_names(values: Sequence[Any], silo: str, path: Path | None = None) -> li
     whose = as_codes(values)
     refuse_spellings(f"column {silo!r} names the silos", whose, "Write each silo's name in one way.", path)
     return whose
-
-
-def names_in(columns: Mapping[str, Sequence[Any]], silo: str, path: Path | None = None) -> list[str]:
-    """Names of the silos in a column, in order; none where there is no such column."""
-    return _in_order({name for name in silo_names(columns.get(silo, ()), silo, path) if name is not None})
 
 
 def _csv(path: Path) -> dict[str, list[str | None]]:
@@ -444,7 +385,7 @@ def columns_of(frame: Frame, drop: Sequence[str] = (), path: Path | None = None)
     return columns
 
 
-def _in_order(names: set[Any]) -> list[str]:
+def in_order(names: set[Any]) -> list[str]:
     """Names in order: by number if all are numbers."""
     numbers = {name: as_number(name) for name in names}
     if any(n is None for n in numbers.values()):
@@ -452,13 +393,7 @@ def _in_order(names: set[Any]) -> list[str]:
     return sorted(names, key=lambda name: (numbers[name], name))
 
 
-def positive_of(
-    what: Sequence[str | None],
-    label: str,
-    positive: str | int | float | bool | None,
-    path: Path | None,
-    what_for: str = "label",
-) -> str:
+def positive_of(what: Sequence[str | None], label: str, positive: Any, path: Path | None) -> str:
     """The value of the label that counts as 1.
 
     Args:
@@ -466,33 +401,26 @@ def positive_of(
         label: Its column.
         positive: The value that counts as 1, where one is said.
         path: The file, for errors.
-        what_for: What errors call it.
 
     Raises:
         DataError: Labels have fewer than two values, or more and it is not said which counts; or one value is written
             in two ways.
     """
-    refuse_spellings(f"{what_for} {label!r} has the values", what, "Write each value in one way.", path)
-    values = _in_order({value for value in what if value is not None})
-    shown = ", ".join(map(repr, values[:_SHOWN])) + (
-        f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
-    )
-    if positive is not None:
-        (one,) = as_codes([positive])
-        if one not in values:
-            raise DataError(
-                f"{what_for} {label!r} never has the value {positive!r} that was to be 1; it has {shown}.", path
-            )
-    elif len(values) > 2:
-        mend = "Choose with positive which one is 1; all others become 0."
-        mend = mend if what_for == "label" else "Write 1 where there was one, else 0."
-        raise DataError(f"{what_for} {label!r} has {len(values)} values, {shown}, where two are needed. {mend}", path)
-    else:
-        one = values[-1] if values else None
-    if one is None or len(values) < 2:
+    refuse_spellings(f"label {label!r} has the values", what, "Write each value in one way.", path)
+    values = in_order({value for value in what if value is not None})
+    shown = quote_names(values)
+    one = as_codes([positive])[0] if positive is not None else values[-1] if values else None
+    if positive is not None and one not in values:
+        raise DataError(f"label {label!r} never has the value {positive!r} that was to be 1; it has {shown}.", path)
+    if positive is None and len(values) > 2:
         raise DataError(
-            f"{what_for} {label!r} has {f'one value only, {shown}' if values else 'no values'}; two are needed.", path
+            f"label {label!r} has {len(values)} values, {shown}, where two are needed. Choose with positive which one "
+            "is 1; all others become 0.",
+            path,
         )
+    if one is None or len(values) < 2:
+        got = f"one value only, {shown}" if values else "no values"
+        raise DataError(f"label {label!r} has {got}; two are needed.", path)
     return one
 
 
@@ -514,7 +442,7 @@ def _codes(name: str, values: Sequence[Any], categorical: bool, path: Path | Non
 
 def _encode(name: str, codes: list[str | None]) -> Iterator[tuple[str, Float[np.ndarray, " rows"]]]:
     """A column of names as one or more named columns of 0 and 1, NaN where missing."""
-    levels = _in_order(set(codes) - {None})
+    levels = in_order(set(codes) - {None})
     of = np.array([-1 if code is None else levels.index(code) for code in codes])
     # Of two levels one column says everything.
     for number in [1] if len(levels) == 2 else range(len(levels)):

@@ -52,6 +52,8 @@ ROLES = ("target", "complementary", "neutral", "harmful", "foreign")
 _USED, _KIND, _LEAST = 5, 5, 8
 # Of the parts of a concept, where the linear part is 1.
 _BY_KIND, _PRODUCT = 0.3, 0.4
+# Standard deviation of a row's logit, about: the higher, the less noise in the labels.
+_STRENGTH = 2.0
 # Share of rows of the second kind, and how far the two kinds' sixth features blur.
 _RARE, _COVERED, _EVEN, _BLUR = 0.2, 0.55, 0.5, 0.3
 # A neutral silo's part of the target's concept; the rest, in squares, is its own.
@@ -63,9 +65,7 @@ _ONE_IN, _MOST, _FOREIGN, _GROUP = 8, 5, 2 / 3, 10
 _Concept = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-def generate_silos(
-    silos: int = 4, rows: int = 400, features: int = 10, seed: int = 0, strength: float = 2.0
-) -> SiloTable:
+def generate_silos(silos: int = 4, rows: int = 400, features: int = 10, seed: int = 0) -> SiloTable:
     """Generated silos ``hospital-A`` (target), ``-B`` (complementary), ``-C`` (neutral), ``-D`` (harmful); see module.
 
     With 40 training rows each and rounds of Federated Averaging of a 32-16-8 network between the target and one other,
@@ -80,7 +80,6 @@ def generate_silos(
         features: At least 8.
         seed: Seed (of NumPy's PCG64), at least 0. What is in a silo depends on the seed, its role with its number, and
             the numbers of rows and features.
-        strength: Standard deviation of a row's logit, about; above 0. The higher, the less noise in the labels.
 
     Returns:
         A table with ``generated=True``. About half of the labels of a silo are 1.
@@ -92,10 +91,8 @@ def generate_silos(
     for what, value, least in limits:
         if value < least:
             raise ConfigError(f"{what} of generated silos must be at least {least}, got {value}.")
-    if not 0 < strength < np.inf:
-        raise ConfigError(f"strength of generated silos must be a finite number above 0, got {strength}.")
     roles = _roles(silos)
-    made = tuple(_generated_silo(number, role, rows, features, seed, strength) for number, role in enumerate(roles))
+    made = tuple(_generated_silo(number, role, rows, features, seed) for number, role in enumerate(roles))
     who = ", ".join(f"{one.name} {role}" for one, role in zip(made[:_SAID], roles, strict=False))
     who += f" and {silos - _SAID} more" if silos > _SAID else ""
     return SiloTable(
@@ -130,7 +127,7 @@ def _roles(silos: int) -> list[str]:
     return [*names, *(f"foreign-{k % groups + 1}-{k // groups + 1}" for k in range(foreign))]
 
 
-def _generated_silo(number: int, numbered: str, rows: int, features: int, seed: int, strength: float) -> Silo:
+def _generated_silo(number: int, numbered: str, rows: int, features: int, seed: int) -> Silo:
     """The silo of that number, whose role with its number is given."""
     rng = _rng(seed, f"rows of {numbered}")
     role = numbered.split("-")[0]
@@ -147,7 +144,7 @@ def _generated_silo(number: int, numbered: str, rows: int, features: int, seed: 
         logit = _concept(_rng(seed, f"concept of {group}"), 0, _USED)(x, kind)
     else:
         logit = (-1 if role == "harmful" else 1) * concept(x, kind)
-    labels = rng.random(rows) < 1 / (1 + np.exp(-strength * logit))
+    labels = rng.random(rows) < 1 / (1 + np.exp(-_STRENGTH * logit))
     return Silo(_name(number), x.astype(np.float32), labels.astype(np.int8), drawn_as=numbered)
 
 
@@ -244,17 +241,11 @@ class SiloReader(Reader[SiloTable]):
 
     @override
     def path(self, path: Path) -> SiloTable:
-        return read_silos(path, *self._columns, fewest=self.fewest)
+        return read_silos(path, self.settings, self.fewest)
 
     @override
     def frame(self, frame: Frame) -> SiloTable:
-        return table_of(columns_of(frame, self.settings.drop), _OWN, *self._columns)
-
-    @property
-    def _columns(self) -> tuple[Any, ...]:
-        """Arguments of :func:`~fedrank.silos.data.files.read_silos` that say what columns mean."""
-        s = self.settings
-        return s.silo, s.label, s.positive, s.drop, s.categorical, s.missing, s.person
+        return table_of(columns_of(frame, self.settings.drop), _OWN, self.settings)
 
     @override
     def arrays(self, arrays: tuple[Any, ...] | Mapping[str, Any]) -> SiloTable:
@@ -361,16 +352,8 @@ def health_insurance(entry: Entry[DataSet], folder: Path | None = None) -> SiloT
         ChecksumError: It is not the published one.
     """
     path = _files(entry.obj, folder)["HealthInsurance.csv"]
-    table = read_silos(path, silo="region", label="insurance", positive="no")
-    return SiloTable(
-        "health-insurance",
-        table.silos,
-        table.feature_names,
-        "no health insurance",
-        notes=table.notes,
-        citation=entry.citation,
-        coding=table.coding,
-    )
+    table = read_silos(path, Silos(silo="region", label="insurance", positive="no"))
+    return replace(table, name="health-insurance", label="no health insurance", citation=entry.citation)
 
 
 def _files(entry: DataSet, folder: Path | None) -> dict[str, Path]:

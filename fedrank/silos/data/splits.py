@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.silos.data.looks import group_rows
 from fedrank.silos.data.tables import Silo, SiloTable
+from fedrank.silos.glm import Moments, moments_of
 
 
 class Rows(NamedTuple):
@@ -42,59 +43,38 @@ class Rows(NamedTuple):
         return np.asarray(self.n)[..., None] > np.arange(self.y.shape[-1], dtype=np.int32)
 
 
-#: Value of ``Sizes.test`` that takes all rows that are left.
-REST = "rest"
 #: Keeps the draw of divisions apart from other uses of a seed.
 _SPLIT = 0x51105
-#: A column is constant if its deviation is below this share of its largest value, which may be rounding.
-_CONSTANT = 1e-12
-#: Sums of shares such as 0.1 + 0.2 + 0.7 are 1 up to this.
+#: Products of shares and numbers of rows are whole up to this.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Number of rows of each silo in each part.
+    """Number of rows of each silo that train and that validate; the others are the test.
 
     A whole number is a number of rows and is taken first. A share is of the rows that are left after those: of all rows
     if there are only shares, as in the thesis (Lundahl 2021, section 4.1): 1 % to train, 40 % to validate, 59 % to
-    test. Rows that no part takes are not used. For a silo of few rows 1 % is nothing; see :meth:`counts`.
+    test. For a silo of few rows 1 % is nothing: take a number of rows.
 
     Attributes:
         train: A number of rows, at least 1, or a share in (0, 1).
         vali: The same.
-        test: The same, or ``"rest"``: all that is left.
 
     Raises:
-        ConfigError: A size is out of range, or the shares add up to more than 1.
+        ConfigError: A size is out of range.
     """
 
-    train: float | int = 0.01
-    vali: float | int = 0.40
-    test: float | int | str = 0.59
+    train: float | int
+    vali: float | int
 
     def __post_init__(self):
-        for part, size in (("train", self.train), ("vali", self.vali), ("test", self.test)):
-            if isinstance(size, str):
-                good = part == "test" and size == REST
-            else:
-                good = size >= 1 if isinstance(size, int) else 0 < size < 1
-            if not good:
-                rest = f", or {REST!r}" if part == "test" else ""
+        for part, size in (("train", self.train), ("vali", self.vali)):
+            if not (size >= 1 if isinstance(size, int) else 0 < size < 1):
                 raise ConfigError(
-                    f"{part} rows of a silo must be a whole number of at least 1 or a share between 0 and 1{rest}, "
-                    f"got {size!r}."
+                    f"{part} rows of a silo must be a whole number of at least 1 or a share between 0 and 1, got "
+                    f"{size!r}."
                 )
-        shares = 0.0
-        for size in (self.train, self.vali, self.test):
-            shares += size if isinstance(size, float) else 0
-        if shares > 1 + _ROUNDING:
-            raise ConfigError(f"the shares of train, vali and test must add up to at most 1, got {shares:g}.")
-
-    @classmethod
-    def counts(cls, train: int = 40) -> Sizes:
-        """Sizes with ``train`` training rows in every silo; the others are divided 40 to 59 as in the thesis."""
-        return cls(train, 40 / 99, REST)
 
     def of(self, rows: int, silo: str = "") -> tuple[int, int, int]:
         """Rows to train, validate and test on, of a silo of ``rows`` rows.
@@ -102,28 +82,25 @@ class Sizes:
         Raises:
             DataError: There are too few rows for these sizes.
         """
-        sizes = (self.train, self.vali, self.test)
+        sizes = (self.train, self.vali)
         left = rows - sum(size for size in sizes if isinstance(size, int))
-        # Shares are cut at rounded places of their running sum, so that shares that add up to 1 use every row.
+        # Shares are cut at rounded places of their running sum, so that every row is used.
         upto, numbers = 0.0, []
         for size in sizes:
-            if isinstance(size, float):
+            if isinstance(size, int):
+                numbers.append(size)
+            else:
                 numbers.append(_place(upto + size, left) - _place(upto, left))
                 upto += size
-            elif isinstance(size, str):
-                numbers.append(left - _place(upto, left))
-            else:
-                numbers.append(int(size))
-        if left < 0 or min(numbers) < 1:
-            parts = ", ".join(f"{part} {number}" for part, number in zip(_PARTS, numbers, strict=True))
-            got = f"{parts} rows" if left >= 0 else f"{rows - left} rows before anything else"
+        train, vali, test = *numbers, left - _place(upto, left)
+        if left < 0 or min(train, vali, test) < 1:
+            got = f"train {train}, vali {vali}, test {test} rows"
+            got = got if left >= 0 else f"{rows - left} rows before anything else"
             raise DataError(
-                f"silo {silo!r} has {rows} rows, too few for train={self.train:g}, vali={self.vali:g}, "
-                f"test={self.test if isinstance(self.test, str) else format(self.test, 'g')}, which would take {got}. "
-                "Give each part one row at least: take other sizes, such as a number of training rows, "
-                "or leave the silo out."
+                f"silo {silo!r} has {rows} rows, too few for train={self.train:g}, vali={self.vali:g} and a test, "
+                f"which would take {got}. Give each part one row at least: take other sizes, such as a number of "
+                "training rows, or leave the silo out."
             )
-        train, vali, test = numbers
         return train, vali, test
 
 
@@ -147,15 +124,11 @@ class UndefinedAuc(NamedTuple):
     Attributes:
         silo: The silo's number.
         part: ``train``, ``vali`` or ``test``.
-        splits: Number of divisions in which it is so.
-        of: Number of all divisions.
         text: The sentence about it.
     """
 
     silo: int
     part: str
-    splits: int
-    of: int
     text: str
 
 
@@ -187,10 +160,7 @@ def split(
 
     Raises:
         DataError: A silo has too few rows for the sizes.
-        ConfigError: The seed is negative.
     """
-    if seed < 0:
-        raise ConfigError(f"the seed of a division must be at least 0, got {seed}.")
     numbers = [sizes.of(silo.n_rows, silo.name) for silo in table.silos]
     longest = [max(silo[part] for silo in numbers) for part in range(len(_PARTS))]
     silos = []
@@ -199,7 +169,7 @@ def split(
         if public is None:  # else which rows train would depend on what records hold
             order = _groups_together(silo, order)
         train, vali, test, _ = np.split(order, np.cumsum(taken))
-        x = standardise_rows(silo.features, *(moments(silo.features[train]) if public is None else public))
+        x = standardise_rows(silo.features, *(moments_of(silo.features[train])[1:] if public is None else public))
         y = silo.labels.astype(np.float32)
         silos.append([_pad(x[part], y[part], rows) for part, rows in zip((train, vali, test), longest, strict=True)])
     return SiloArrays(*(_stack([silo[part] for silo in silos]) for part in range(len(_PARTS))))
@@ -216,12 +186,7 @@ def split_many(
 
     Returns:
         NumPy arrays with the leading axes [seeds, silos].
-
-    Raises:
-        ConfigError: There is no seed.
     """
-    if not len(seeds):
-        raise ConfigError("dividing silos needs one seed at least, got none.")
     many = [split(table, seed, sizes, stratified, public) for seed in seeds]
     return SiloArrays(*(_stack([getattr(arrays, part) for arrays in many]) for part in _PARTS))
 
@@ -278,12 +243,9 @@ def _one_class(rows: Rows, part: str, names: Sequence[str]) -> list[UndefinedAuc
     alike = ((positive == 0) | (positive == n)).reshape(-1, n.shape[-1])
     found = []
     for silo in np.flatnonzero(alike.any(axis=0)).tolist():
-        splits, of = int(alike[:, silo].sum()), len(alike)
         name = names[silo] if names else silo
-        often = "" if of == 1 else f" in {splits} of {of} divisions"
-        found.append(
-            UndefinedAuc(silo, part, splits, of, f"Silo {name} has {_TITLES[part]} rows of one class only{often}")
-        )
+        often = "" if len(alike) == 1 else f" in {int(alike[:, silo].sum())} of {len(alike)} divisions"
+        found.append(UndefinedAuc(silo, part, f"Silo {name} has {_TITLES[part]} rows of one class only{often}"))
     return found
 
 
@@ -333,7 +295,7 @@ def standards(table: SiloTable, seed: int, sizes: Sizes, stratified: bool, silo:
     """
     mine = table.silos[silo]
     train = _groups_together(mine, _order(mine, seed, stratified))[: sizes.of(mine.n_rows, mine.name)[0]]
-    return moments(mine.features[train])
+    return moments_of(mine.features[train])[1:]
 
 
 def standardise_rows(
@@ -342,23 +304,7 @@ def standardise_rows(
     deviation: Float[np.ndarray, " features"],
 ) -> Float[np.ndarray, "rows features"]:
     """Rows as networks get them, float32: (x − mean) / deviation; 0 for what is missing and for constant columns."""
-    x = features.astype(np.float64)
-    standard = np.where(deviation > 0, (x - mean) / np.where(deviation > 0, deviation, 1), 0)
-    return np.where(np.isnan(standard), 0, standard).astype(np.float32)
-
-
-def moments(
-    features: Float[np.ndarray, "rows features"],
-) -> tuple[Float[np.ndarray, " features"], Float[np.ndarray, " features"]]:
-    """Mean and deviation of training rows; a deviation of 0 where a column is constant or wholly missing."""
-    x = features.astype(np.float64)
-    known = ~np.isnan(x)
-    count = np.maximum(known.sum(axis=0), 1)
-    mean = np.where(known, x, 0).sum(axis=0) / count
-    deviation = np.sqrt((np.where(known, x - mean, 0) ** 2).sum(axis=0) / count)
-    largest = np.abs(np.where(known, x, 0)).max(axis=0, initial=0)
-    # A column that is constant or wholly missing in training becomes 0 everywhere: nothing can be learned from it.
-    return mean, np.where(deviation > _CONSTANT * largest, deviation, 0.0)
+    return Moments(mean, mean, deviation).standardise(features.astype(float)).astype(np.float32)
 
 
 def _pad(x: Float[np.ndarray, "n features"], y: Float[np.ndarray, " n"], rows: int) -> Rows:

@@ -1,14 +1,10 @@
-"""Privacy accounts of a silo's releases, and of a run's trainings, for its records."""
+"""Privacy account of a run's trainings, for the records of silos."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from fedrank.core.privacy_report import (
-    BASIC,
     KNOWN_RANDOMNESS,
     MORE_ROUNDS,
-    NOBODY,
     PARTICIPATION,
     SIMULATION,
     TRANSPORT,
@@ -17,21 +13,20 @@ from fedrank.core.privacy_report import (
     Promise,
     Unit,
 )
-from fedrank.privacy.calibration import concentrated_epsilon
+from fedrank.core.trees import Json
 from fedrank.silos.records.private_sgd import PrivateSgd, sgd_epsilon
-from fedrank.silos.records.releases import RecordNoise
 
 #: How the steps of DP-SGD are composed.
 _COMPOSED = "privacy loss distribution"
 
-
-_COVERS = (
+#: What a promise for a record covers.
+COVERS = (
     "One row of the silo's table, its label included: replaced by any other, messages become at most e^ε times as "
     "likely, but for a probability of δ.",
 )
 
-
-_NOT_COVERED = (
+#: What it does not.
+NOT_COVERED = (
     "How many rows the silo has, its columns, and their ranges and levels: they are public.",
     "Several rows of one person: ε grows with their number.",
     "What holds for people in general, as the model tells it. It may be true of a person who is in no table.",
@@ -40,50 +35,16 @@ _NOT_COVERED = (
     KNOWN_RANDOMNESS,
 )
 
-
 _JUDGED = (
     "Of the validation rows: one row, replaced by another one of its label: what the target tells becomes at most e^ε "
     "times as likely, but for a probability of δ."
 )
 
-
 #: What a server could do with nodes that answer each question of a run once.
 OTHER_RUNS = "Other runs on the same rows, with another seed or other settings: each has its own ε; they add up."
 
-
 #: Whom one has to trust for the ε of a run whose nodes keep their answers.
 SERVER = "the server, not to start further runs on the same rows, unless nodes set most-total-epsilon"
-
-
-def record_account(releases: Mapping[str, RecordNoise], delta: float) -> PrivacyReport:
-    """The report of everything that a silo has sent about the same rows.
-
-    Args:
-        releases: Noise of each release, by what it is.
-        delta: δ of all together.
-    """
-    noises = list(releases.values())
-    rho = sum(noise.rho for noise in noises)
-    total = concentrated_epsilon(rho, delta) if noises else 0.0
-    basic = sum(noise.epsilon for noise in noises)
-    added = Promise(Unit.RECORD, basic, sum(noise.delta for noise in noises), BASIC)
-    together = Promise(Unit.RECORD, total, delta, "concentrated differential privacy")
-    each = tuple(Promise(Unit.RECORD, noise.epsilon, noise.delta, scope=name) for name, noise in releases.items())
-    said = (
-        f"Discrete Gaussian noise is added at the silo. One record: ε = {total:.3g} at δ = {delta:.0e} of "
-        f"{len(noises)} release{'' if len(noises) == 1 else 's'} together, without trust in anybody."
-    )
-    first = noises[0] if noises else None
-    return PrivacyReport(
-        mechanism="discrete Gaussian noise",
-        trust=NOBODY,
-        promises=(together, added, *each),
-        covers=_COVERS,
-        not_covered=_NOT_COVERED,
-        details={"rho": rho, "delta": delta, "releases": len(noises)},
-        words=(said,),
-        audit=AuditedBy("record-statistics", {"epsilon": first.epsilon, "delta": first.delta}) if first else None,
-    )
 
 
 def run_account(
@@ -114,31 +75,27 @@ def run_account(
         f"deployed. One record of the training rows: ε = {trained:.3g} at δ = {delta:.0e} of all {trainings} trainings "
         "together. A node keeps its answers: who asks again gets the same bytes, and no new noise."
     ]
-    covers, not_covered = [_COVERS[0]], [*_NOT_COVERED, OTHER_RUNS]
+    covers, not_covered = [COVERS[0]], [*NOT_COVERED, OTHER_RUNS]
     if judged is not None:
-        covers = [f"Of the training rows: {_COVERS[0]}", _JUDGED]
+        covers = [f"Of the training rows: {COVERS[0]}", _JUDGED]
         not_covered.append("How many validation rows have each label, and so the label of one whose others are known.")
         promises.append(Promise(Unit.RECORD, judged, delta, "concentrated differential privacy", "validation rows"))
         said.append(
             f"AUCs that the target tells have separate noise. One record of its validation rows: ε = {judged:.3g}; "
             "it is replaced by another one of its label, and how many rows have each label is public."
         )
-    rows, multiplier = min(sgd.multipliers, default=(0, 0.0))
-    known = {
-        "noise_multiplier": multiplier,
-        "rows": rows,
-        "sampling": sgd.share(rows) if rows else 1.0,
-        "steps": sgd.steps(rows, trainings) if rows else 0,
-    }
-    if sgd.elsewhere:
-        known = {}
+    details: dict[str, Json] = {"delta": delta, "clip": sgd.privacy.clip, "rounds": rounds}
+    if not sgd.elsewhere:
+        rows, multiplier = min(sgd.multipliers, default=(0, 0.0))
+        share, steps = (sgd.share(rows), sgd.steps(rows, trainings)) if rows else (1.0, 0)
+        details |= {"noise_multiplier": multiplier, "rows": rows, "sampling": share, "steps": steps}
     return PrivacyReport(
         mechanism="discrete Gaussian noise on clipped gradients",
         trust=SERVER,
         promises=tuple(promises),
         covers=tuple(covers),
         not_covered=(*not_covered, PARTICIPATION, MORE_ROUNDS, SIMULATION),
-        details={"delta": delta, "clip": sgd.privacy.clip, "rounds": rounds, **known},
+        details=details,
         words=tuple(said),
         audit=AuditedBy("record-network", {"epsilon": sgd.epsilon, "delta": delta}),
     )

@@ -10,58 +10,22 @@ from jaxtyping import Int64
 
 from fedrank.core.privacy_report import DELTA, Unit
 from fedrank.privacy.audit import Audit
-from fedrank.silos.records.ranges import Ranges, ranges_of
-from fedrank.silos.records.releases import perturb, release_sums
 
-_WORLDS = "one record of a silo's table has label 0, or label 1"
+#: What the two worlds differ in.
+WORLDS = "one record of a silo's table has label 0, or label 1"
 #: Steps of the number that is judged.
-_STEPS = 2**16
+STEPS = 2**16
 
 
 #: Columns, and the rows of both worlds: the first one lies at the end of every range.
-_COLUMNS, _ROWS = 2, 3
+COLUMNS, _ROWS = 2, 3
 
 
-def _world(world: int) -> tuple[np.ndarray, np.ndarray]:
-    x = np.zeros((_ROWS, _COLUMNS))
+def world_rows(world: int) -> tuple[np.ndarray, np.ndarray]:
+    """Features and labels of a world; the first row's label is the world's number."""
+    x = np.zeros((_ROWS, COLUMNS))
     x[0] = 1.0
     return x, np.array([world, 0, 1], float)
-
-
-def _ranges() -> Ranges:
-    return ranges_of(("x", "z"), {"x": (-1.0, 1.0), "z": (-1.0, 1.0)}, clip=_COLUMNS**0.5)
-
-
-def record_statistics(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
-    """The noisy sums that a silo sends.
-
-    Args:
-        epsilon: ε of a record, in nats.
-        delta: δ.
-    """
-    ranges = _ranges()
-
-    def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
-        told = (release_sums(*_world(world), ranges, epsilon, delta) for _ in range(trials))
-        return np.rint([one.first.sum() / one.sigma_first * _STEPS for one in told]).astype(np.int64)
-
-    return Audit("record-statistics", Unit.RECORD, _WORLDS, epsilon, sample, delta, True, True, 4_000)
-
-
-def record_model(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
-    """The coefficients of a logistic model that a silo sends with noise.
-
-    Args:
-        epsilon: ε of a record, in nats.
-        delta: δ.
-    """
-    ranges = _ranges()
-
-    def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
-        made = (perturb(*_world(world), ranges, epsilon, delta) for _ in range(trials))
-        return np.rint([one.beta.sum() / one.sigma * _STEPS for one in made]).astype(np.int64)
-
-    return Audit("record-model", Unit.RECORD, _WORLDS, epsilon, sample, delta, True, True, 4_000)
 
 
 def record_network(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
@@ -94,23 +58,23 @@ def _network(name: str, epsilon: float, delta: float, *, epochs: int, batch: int
     from fedrank.silos.network import TabularNetwork
     from fedrank.silos.records.private_sgd import Draws, PrivateSgd
 
-    network = TabularNetwork(_COLUMNS, (), "none")
+    network = TabularNetwork(COLUMNS, (), "none")
     # Steps so short that the record's gradient stays what it was, and longer than what it is cut to.
     privacy = RecordPrivacy(epsilon=epsilon, delta=delta)
     sgd = PrivateSgd(network, epochs, batch, 1e-3, privacy=privacy).for_rows({_ROWS})
     ((_, z),) = sgd.multipliers
 
     def sample(world: int, trials: int) -> Int64[np.ndarray, " trials"]:
-        x, y = (np.repeat(one[None].astype(np.float32), trials, axis=0) for one in _world(world))
+        x, y = (np.repeat(one[None].astype(np.float32), trials, axis=0) for one in world_rows(world))
         each = [sgd.draw_from_os(sgd.rng_shape(_ROWS)) for _ in range(trials)]
         draws = Draws(*(np.stack(leaves) for leaves in zip(*each, strict=True)))
         rows = Rows(x, y, np.full(trials, _ROWS, np.int32))
         made = sgd.train(np.zeros((trials, network.size), np.float32), rows, draws).astype(float)
         # Weights and biases of label 1 less those of label 0: along it the record's label moves the network.
         along = (made.reshape(trials, -1, 2) @ np.array([-1.0, 1.0])).sum(axis=1)
-        return np.rint(along / (z * sgd.learning_rate / _ROWS) * _STEPS).astype(np.int64)
+        return np.rint(along / (z * sgd.learning_rate / _ROWS) * STEPS).astype(np.int64)
 
-    return Audit(name, Unit.RECORD, _WORLDS, epsilon, sample, delta, True, True, 4_000)
+    return Audit(name, Unit.RECORD, WORLDS, epsilon, sample, delta, True, True, 4_000)
 
 
 #: Validation rows of each label, and AUCs that are told of them.
@@ -138,7 +102,7 @@ def record_auc(epsilon: float = 1.0, delta: float = DELTA) -> Audit:
         told = np.full((1, _TOLD), host_auc(scores, y, np.ones(n, bool)), np.float32)
         rows = Rows(scores[None, :, None], y[None], np.array([n], np.int32))
         values = noise.add_noise(told, rows, os_noise((trials, _TOLD))).astype(float)
-        return np.rint(values.sum(axis=1) * _OF_EACH * _STEPS).astype(np.int64)
+        return np.rint(values.sum(axis=1) * _OF_EACH * STEPS).astype(np.int64)
 
     worlds = "models rank one of a silo's rows of label 1 below all others, or above"
     return Audit("record-auc", Unit.RECORD, worlds, epsilon, sample, delta, True, True, 20_000)

@@ -53,8 +53,11 @@ _CROWDED = 0.01
 _LEAST, _MOST = 0.2, 1e5
 
 
-def _loss(multiplier: float, share: float, steps: int) -> Any:
-    """Privacy loss distribution of ``steps`` steps for one record in another's place."""
+def privacy_loss(multiplier: float, share: float, steps: int) -> Any:
+    """Privacy loss distribution (dp-accounting) of ``steps`` steps for one record in another's place.
+
+    Arguments as of :func:`sgd_epsilon`.
+    """
     from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
     from dp_accounting.privacy_accountant import NeighboringRelation
 
@@ -80,7 +83,7 @@ def sgd_epsilon(multiplier: float, share: float, steps: int, delta: float) -> fl
     """
     if steps == 0:
         return 0.0
-    return float(_loss(multiplier, share, steps).get_epsilon_for_delta(delta * (1 - _CROWDED)))
+    return float(privacy_loss(multiplier, share, steps).get_epsilon_for_delta(delta * (1 - _CROWDED)))
 
 
 @lru_cache(maxsize=256)
@@ -127,19 +130,6 @@ def room(rows: int, share: float, steps: int, epsilon: float, delta: float) -> i
     p = _CROWDED * delta / (1 + math.exp(min(epsilon, 600.0))) / steps
     sizes = np.arange(rows + 1)
     return int(np.argmax(stats.binom.sf(sizes, rows, share) <= p))
-
-
-def largest_attack(multiplier: float, share: float, steps: int) -> float:
-    """The largest AUC of anybody who tells whether a record was there, from the whole privacy loss distribution.
-
-    Each (ε, δ) of it bounds the trade-off of errors from below by 1 − δ − e^ε α; the AUC is 1 less the area under the
-    largest of these (Dong, Roth and Su, *Gaussian differential privacy*, 2022).
-    """
-    epsilon = np.concatenate([np.linspace(-8, 8, 321), np.linspace(8.5, 60, 104)])
-    delta = np.asarray(_loss(multiplier, share, steps).get_delta_for_epsilon(epsilon))
-    alpha = np.linspace(0, 1, 4001)[1:]  # right ends: the curve falls, so that the area comes out too small
-    lower = np.max(1 - delta[:, None] - np.exp(epsilon)[:, None] * alpha, axis=0)
-    return float(1 - np.clip(lower, 0, 1).mean())
 
 
 #: σ of the noise in steps of the grid.
@@ -327,19 +317,6 @@ class PrivateSgd(LocalSgd):
             total = (whole.sum(axis=1, dtype=np.int32) + draws.noise[:, step]).astype(np.float32) * grid
             models -= np.float32(self.learning_rate) * (total / drawn + np.float32(self.weight_decay) * models)
         return models
-
-
-def with_noise(sgd: LocalSgd, privacy: RecordPrivacy, trainings: int) -> PrivateSgd:
-    """Local training with noise that hides every record over a number of trainings.
-
-    Args:
-        sgd: Local training without noise.
-        privacy: Settings of the noise, with an ε.
-        trainings: Trainings of a silo in the run, that before the first round included.
-    """
-    return PrivateSgd(
-        sgd.network, sgd.epochs, sgd.batch, sgd.learning_rate, sgd.weight_decay, privacy=privacy, trainings=trainings
-    )
 
 
 @lru_cache(maxsize=64)

@@ -53,7 +53,8 @@ def write_answers(made: Mapping[str, Json], answers: Sequence[Answer], file: str
             "fedrank silos codebook my-table.csv --study NAME --silos north south east --out codebook.toml",
         ),
     )
-    caveats = [*(["Generated data"] if made.get("generated") else []), *_warnings(answers)]
+    caveats = ["Generated data"] if made.get("generated") else []
+    caveats += [f"For {one.name}: {said}" for one in answers for said in one.warnings()]
     box = warn("Look at this first", bullets(caveats), label="Warning") if caveats else None
     about = f"fedrank silos compare · {made['data']} · {made['label']}"
     page = document(
@@ -308,10 +309,6 @@ def _flow(one: Answer) -> Table:
         for name, told in zip(one.names, one.told, strict=True)
     )
     return Table("Rows", columns, rows)
-
-
-def _warnings(answers: Sequence[Answer]) -> list[str]:
-    return [f"For {one.name}: {said}" for one in answers for said in one.warnings()]
 
 
 def _ends(ends: tuple[float, float], signed: bool = True) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ from fedrank.report import describe, figures, wording
 from fedrank.report.charts import Chart, Entry, Panel, compose, element, text, text_width, ticks, tooltip_of
 from fedrank.report.run import Run
 from fedrank.report.statistics import curve
-from fedrank.silos.report.files import Arm, Silos, silos_of
+from fedrank.silos.report.files import Silos, silos_of
 
 #: More arms than this in one figure cannot be told apart; the rest is summed up, or left out where it has no sum.
 MOST_ARMS = 6
@@ -86,12 +86,12 @@ def arm_figure(run: Run, target: str, column: str) -> Chart:
     # Arms from clusters may be the same set twice before the clusters are known.
     seen = plays[np.isfinite(plays[column])]
     parts = []
-    for arm in shown:
-        rows = [(key, float(one[column].mean())) for key, one in seen.where(code=arm.code).groups("seed", "round")]
+    for code, name in shown.items():
+        rows = [(key, float(one[column].mean())) for key, one in seen.where(code=code).groups("seed", "round")]
         if rows:
             played = Frame.of_rows(((s, r, r, r, math.nan, "arm", "arm", value) for (s, r), value in rows), SCHEMA)
             part, _ = curve(played, "arm", "arm")
-            parts.append(part.with_columns({"x": part["round"].astype(float), "series": arm.name}))
+            parts.append(part.with_columns({"x": part["round"].astype(float), "series": name}))
     frame = Frame.concat(parts)
     narrow = frame["n"] < BAND_SEEDS
     frame = frame.with_columns({end: np.where(narrow, math.nan, frame[end]) for end in ("low", "high")})
@@ -103,7 +103,7 @@ def arm_figure(run: Run, target: str, column: str) -> Chart:
         "estimate": f"What the decision rule expects for {target}",
     }
     axis = {"increment": f"increment of {measured_by(run)}", "estimate": "estimated reward"}[column]
-    colours = _colours(shown)
+    colours = _colours(shown.values())
     zero = {"": 0.0} if column == "increment" else {}
     return figures.line_chart(run, frame, "round", titles[column], axis, colours, {}, notes, marks=zero)
 
@@ -111,15 +111,14 @@ def arm_figure(run: Run, target: str, column: str) -> Chart:
 def played_figure(run: Run, target: str) -> Chart:
     """Arms whose average became the model, by round: shares of the seeds, stacked."""
     silos, plays = _arms_of(run, target)
-    shown = _shown(silos, plays, target)
-    names = {arm.code: arm.name for arm in shown}
+    names = _shown(silos, plays, target)
     played = plays.where(played=True)
     block = -(-len(played.unique("round")) // MOST_BARS)
     first = played["round"].min()
     arms = [names.get(code, "other arms") for code in played["code"].tolist()]
     blocks = ((played["round"] - first) // block * block + first).tolist()
     counts, sums = Counter(zip(blocks, arms, strict=True)), Counter(blocks)
-    colours = _colours(shown) | ({"other arms": figures.MUTED} if "other arms" in arms else {})
+    colours = _colours(names.values()) | ({"other arms": figures.MUTED} if "other arms" in arms else {})
     said = [f"Share of {len(run.seeds)} seed{'s' if len(run.seeds) > 1 else ''} in which it became the model"]
     if block > 1:
         said[0] += f", means of {block} rounds"
@@ -250,23 +249,21 @@ def _arms_of(run: Run, target: str) -> tuple[Silos, Frame]:
     return silos, plays.with_columns({"round": plays["round"] + 1})
 
 
-def _shown(silos: Silos, plays: Frame, target: str) -> list[Arm]:
-    """The arms to draw, in the order of the run: all, or those that were played most."""
-    arms = {arm.code: arm for arm in silos.arms.get(target, ())}
+def _shown(silos: Silos, plays: Frame, target: str) -> dict[str, str]:
+    """Code and name of the arms to draw, in the order of the run: all, or those that were played most."""
+    arms = dict(silos.arms.get(target, {}))
     for code in plays.unique("code"):  # arms from clusters differ from seed to seed
-        if code not in arms:
-            members = tuple(digit == "1" for digit in code)
-            names = [name for name, there in zip(silos.names, members, strict=False) if there]
-            arms[code] = Arm(code, " + ".join(names), members)
+        names = [name for name, digit in zip(silos.names, code, strict=False) if digit == "1"]
+        arms.setdefault(code, " + ".join(names))
     if len(arms) > MOST_ARMS + 1:
         counts = Counter(plays.where(played=True)["code"].tolist())
         most = sorted(arms, key=lambda code: -counts[code])[:MOST_ARMS]
-        arms = {code: arm for code, arm in arms.items() if code in most}
-    return [Arm(a.code, a.name if len(a.name) <= 40 else a.code, a.members) for a in arms.values()]
+        arms = {code: name for code, name in arms.items() if code in most}
+    return {code: name if len(name) <= 40 else code for code, name in arms.items()}
 
 
-def _colours(arms: list[Arm]) -> dict[str, str]:
-    return {arm.name: figures.OKABE_ITO[i % len(figures.OKABE_ITO)] for i, arm in enumerate(arms)}
+def _colours(names: Iterable[str]) -> dict[str, str]:
+    return {name: figures.OKABE_ITO[i % len(figures.OKABE_ITO)] for i, name in enumerate(names)}
 
 
 @dataclass(frozen=True)

@@ -17,39 +17,15 @@ from fedrank.core.trees import Json
 from fedrank.report.files import convert_content, json_object, parquet
 from fedrank.report.run import Run
 from fedrank.report.statistics import Interval
+from fedrank.silos.run import ARMS
 
-#: Columns of ``arms.parquet`` and what each may hold.
-COLUMNS = {
-    "seed": "integer",
-    "target": "text",
-    "round": "integer",
-    "arm": "integer",
-    "code": "text",
-    "played": "yes or no",
-    "explored": "yes or no",
-    "increment": "number",
-    "estimate": "number",
-}
+#: What columns of each type hold.
+_KINDS = {int: "integer", str: "text", bool: "yes or no", float: "number"}
 
 #: What the evidence may say of a silo.
 VERDICTS = ("harms", "helps", "no evidence")
 #: The verdict of the test for inverted labels that is an alarm.
 INVERTED = "labels look inverted"
-
-
-@dataclass(frozen=True)
-class Arm:
-    """A set of silos whose models are averaged.
-
-    Attributes:
-        code: One digit a silo, such as ``"0110"``.
-        name: For a reader, such as ``"hungarian + cleveland"``.
-        members: By silo.
-    """
-
-    code: str
-    name: str
-    members: tuple[bool, ...]
 
 
 @dataclass(frozen=True)
@@ -110,12 +86,11 @@ class Silos:
         names: The silos, in the order of the digits of a code.
         targets: Silos that were personalised for.
         rule: Decision rule, or an empty string.
-        arms: By target.
+        arms: Code and name of each arm, such as ``"0110"`` and ``"hungarian + cleveland"``, by target.
         rows: By silo: ``train``, ``vali``, ``test`` and ``positive``, the share of label 1.
-        generated: Whether the data was generated rather than collected.
         notes: What a reader should know about the data.
         undefined: Sentences on what could not be measured, and why.
-        plays: Columns as :data:`COLUMNS`; None for a protocol without arms, or before the run wrote it.
+        plays: Columns as :data:`~fedrank.silos.run.ARMS`; None for a protocol without arms, or before the run wrote it.
         findings: By target; empty for a protocol without arms, or before the run wrote it.
         evidence: ``evidence.json`` as it is, for machines.
         sceptic: Simple baselines, by target: ``rows``, ``best`` and ``ways``; empty where the run has it not.
@@ -125,9 +100,8 @@ class Silos:
     names: tuple[str, ...]
     targets: tuple[str, ...]
     rule: str
-    arms: Mapping[str, tuple[Arm, ...]]
+    arms: Mapping[str, Mapping[str, str]]
     rows: Mapping[str, Mapping[str, Json]]
-    generated: bool
     notes: tuple[str, ...] = ()
     undefined: tuple[str, ...] = ()
     plays: Frame | None = None
@@ -153,6 +127,15 @@ class Silos:
         return [(t, h) for t, found in self.findings.items() for h in found.helpers if h.verdict == "harms"]
 
 
+def read_rows(file: Path, columns: Mapping[str, type]) -> Frame:
+    """A table of a run with these columns.
+
+    Raises:
+        RunError: As of :func:`fedrank.report.files.parquet`.
+    """
+    return parquet(file, {name: _KINDS[kind] for name, kind in columns.items()})
+
+
 def silos_of(run: Run) -> Silos:
     """The run's data about its silos."""
     return run.details
@@ -174,11 +157,11 @@ def read_silos(folder: Path, *, finished: bool, expected: bool) -> Silos | None:
     if not (expected or file.exists() or evidence_file.exists() or arms_file.exists()):
         return None
     raw = json_object(file)
-    arms = convert_content(file, "'arms' by target, each with code, name and members", lambda: _arms(raw))
+    arms = convert_content(file, "'arms' by target, each with code and name", lambda: _arms(raw))
     has_arms = bool(raw.get("rule"))
     plays = None
     if arms_file.exists() or (finished and has_arms):
-        plays = parquet(arms_file, COLUMNS)
+        plays = read_rows(arms_file, ARMS)
     evidence = json_object(evidence_file, needed=finished and has_arms)
     what = "for each target 'silos' with n, mean, low, high and verdict each, and 'played'"
     findings = convert_content(
@@ -194,7 +177,6 @@ def read_silos(folder: Path, *, finished: bool, expected: bool) -> Silos | None:
             rule=str(raw.get("rule") or ""),
             arms=arms,
             rows={str(name): dict(rows) for name, rows in raw["rows"].items()},
-            generated=bool(raw.get("generated")),
             notes=tuple(map(str, raw.get("notes") or ())),
             undefined=tuple(map(str, raw.get("undefined") or ())),
             plays=plays,
@@ -206,9 +188,9 @@ def read_silos(folder: Path, *, finished: bool, expected: bool) -> Silos | None:
     )
 
 
-def _arms(raw: Mapping[str, Json]) -> dict[str, tuple[Arm, ...]]:
+def _arms(raw: Mapping[str, Json]) -> dict[str, dict[str, str]]:
     return {
-        str(target): tuple(Arm(str(a["code"]), str(a["name"]), tuple(map(bool, a["members"]))) for a in some)
+        str(target): {str(arm["code"]): str(arm["name"]) for arm in some}
         for target, some in (raw.get("arms") or {}).items()
     }
 

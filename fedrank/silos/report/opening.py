@@ -169,7 +169,8 @@ def _of_many(run: Run) -> tuple[Sentence, list[Number]]:
         sentence += of if rest else say(f", compared with {alone}.")
     else:
         of = f"none of {len(gains)} silos" if rest > 1 else "no silo"
-        sentence += say(f"brings {of} more than {alone}, as far as {_seeds(run)}.")
+        tell = "one seed tells" if len(run.seeds) == 1 else f"{len(run.seeds)} seeds tell"
+        sentence += say(f"brings {of} more than {alone}, as far as {tell}.")
     return sentence, [
         Number("Silos that gain over training alone", Share(len(helped), len(gains))),
         Number("Silos that lose", Share(len(harmed), len(gains))),
@@ -220,10 +221,6 @@ def _sent(run: Run) -> Number | None:
     """Bytes that a silo sends and receives in a round, in the mean over silos; None where nothing crosses."""
     rounds = max((entry.round for entry in run.ledger or ()), default=0) + 1
     return sections.sent(run, rounds * len(silos_of(run).names), "in a round", ", on average")
-
-
-def _seeds(run: Run) -> str:
-    return "one seed tells" if len(run.seeds) == 1 else f"{len(run.seeds)} seeds tell"
 
 
 def _data(run: Run) -> str:

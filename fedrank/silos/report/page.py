@@ -7,7 +7,7 @@ were played and why, final values, what left the silos, and everything needed to
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,20 +18,19 @@ from typing_extensions import override
 from fedrank.core.errors import RunError
 from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
-from fedrank.report import describe, sections, tables, wording
+from fedrank.report import describe, sections, wording
 from fedrank.report.charts import Chart
 from fedrank.report.claims import Opening
-from fedrank.report.files import parquet
 from fedrank.report.html import Html, bullets, h, warn
 from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Section, Shown
-from fedrank.report.statistics import Interval
 from fedrank.report.tables import Table, final_table, to_json
 from fedrank.silos.report import figures as silo_figures
 from fedrank.silos.report import tables as silo_tables
-from fedrank.silos.report.files import read_silos, silos_of
+from fedrank.silos.report.files import read_rows, read_silos, silos_of
 from fedrank.silos.report.opening import CHART, opening_of
 from fedrank.silos.report.opening import chart as opening_chart
 from fedrank.silos.report.tables import UNDEFINED, helpers_table, ledger_words, look_table, sceptic_table
+from fedrank.silos.run import CROSSED
 
 #: Decision rules that make no use of estimates, unless rewards come a round late.
 _EXPECT_NOTHING = ("extreme-explore", "bayesian-extreme-explore", "fixed")
@@ -46,61 +45,6 @@ _LOOKED = h(
     "DeLong's error, p corrected for the number of silos. Made of one message of each silo before the first round.",
     class_="note",
 )
-
-
-def charts(run: Run) -> dict[str, Chart]:
-    """All figures of the page by name, which is also that of its file: letters, digits and hyphens."""
-    silos, measure = silos_of(run), silo_figures.measured_by(run)
-    first = opening_chart(run)
-    out: dict[str, Chart] = {} if first is None else {CHART: first}
-    if len(silos.targets) > 1 and silos.compared_targets:
-        out["who-helps-whom"] = silo_figures.matrix_figure(run)
-    for i, target in enumerate(silos.targets[:MOST_TARGETS]):
-        if any(silo_figures.has(run, s, silo_figures.measure_name(run, measure, target)) for s in ("test", "vali")):
-            out[f"auc-round-{i}"] = silo_figures.learning_figure(run, target)
-        plays = silos.plays
-        rows = None if plays is None else plays.where(target=target)
-        if rows is None or not len(rows):
-            continue
-        if rows["played"].any():
-            out[f"played-{i}"] = silo_figures.played_figure(run, target)
-        # What decides by the round's own increments, or not at all, expects nothing.
-        expects = silos.rule not in _EXPECT_NOTHING or bool(run.setting("bandit.delayed"))
-        for column in ("increment", "estimate") if expects else ("increment",):
-            if np.isfinite(rows[column]).any():
-                out[f"{column}-{i}"] = silo_figures.arm_figure(run, target, column)
-    return out
-
-
-def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
-    """The page as data.
-
-    Args:
-        run: A run over silos.
-        drawn: From :func:`charts`.
-    """
-    silos = silos_of(run)
-    unsaid = [said for said in describe.other_caveats(run) if said != UNDEFINED]
-    more = (tables.final_table(run),)
-    return Page(
-        run.shown.opening(run),
-        (*unsaid, *silos.undefined),
-        (
-            _first_look(run),
-            _sceptic(run),
-            _helps(run, drawn) if silos.compared_targets else None,
-            _curves(run, drawn),
-            _arms(run, drawn),
-            Section("final", "Final values", more),
-            Section("rows", "Rows in, out, and why", (silo_tables.rows_table(run),)),
-            sections.left(run),
-            sections.privacy(run),
-            sections.repeat(run),
-            sections.configuration(run, notes=False),
-            sections.citation(run),
-        ),
-        _warning(run),
-    )
 
 
 def harmful(run: Run) -> list[str]:
@@ -138,14 +82,12 @@ def _warning(run: Run) -> Html | None:
     return warn(title, items, advice, label="Warning")
 
 
-def _first_look(run: Run) -> Section | None:
-    found = [table for target in silos_of(run).targets if (table := silo_tables.look_table(run, target)) is not None]
-    return Section("first-look", "Before the first round", (*found, _LOOKED)) if found else None
-
-
-def _sceptic(run: Run) -> Section | None:
-    found = [table for target in silos_of(run).targets if (table := silo_tables.sceptic_table(run, target)) is not None]
-    return Section("sceptic", "Simple baselines", tuple(found)) if found else None
+def _of_targets(
+    run: Run, name: str, title: str, make: Callable[[Run, str], Table | None], *more: Html
+) -> Section | None:
+    """A section with the table of each target that has one; None where none has."""
+    found = [table for target in silos_of(run).targets if (table := make(run, target)) is not None]
+    return Section(name, title, (*found, *more)) if found else None
 
 
 def _helps(run: Run, drawn: Mapping[str, Chart]) -> Section:
@@ -189,17 +131,10 @@ def _arms(run: Run, drawn: Mapping[str, Chart]) -> Section | None:
     return Section("arms", "Which arms were played", content)
 
 
-def _number(value: Interval) -> str:
-    return wording.format_value(value, signed=True, digits=silo_tables.DIGITS)
-
-
 def _rest(run: Run) -> str:
     count = len(silos_of(run).targets)
     return "" if count <= MOST_TARGETS else f" Figures are of the first {MOST_TARGETS} of {count} targets."
 
-
-#: Rows of ``crossed.parquet``.
-_CROSSED = {"seed": "integer", "round": "integer", "exchange": "text", "requests": "integer", "replies": "integer"}
 
 #: Baselines, and how figures and tables call them.
 _BASELINES = {"alone": "target alone", "everyone": "everyone (federated averaging)"}
@@ -323,7 +258,7 @@ class SilosShown(Shown):
         sizes = {(e.exchange, e.sender): e.bytes_each for e in run.ledger or ()}
         if not sizes:
             return np.zeros(0)
-        frame = parquet(run.path / "crossed.parquet", _CROSSED)
+        frame = read_rows(run.path / "crossed.parquet", CROSSED)
         down, up = (
             np.array([sizes.get((exchange, sender), 0) for exchange in frame["exchange"].tolist()], float)
             for sender in ("server", "parties")
@@ -338,11 +273,50 @@ class SilosShown(Shown):
 
     @override
     def charts(self, run: Run) -> dict[str, Chart]:
-        return charts(run)
+        silos, measure = silos_of(run), silo_figures.measured_by(run)
+        first = opening_chart(run)
+        out: dict[str, Chart] = {} if first is None else {CHART: first}
+        if len(silos.targets) > 1 and silos.compared_targets:
+            out["who-helps-whom"] = silo_figures.matrix_figure(run)
+        for i, target in enumerate(silos.targets[:MOST_TARGETS]):
+            if any(silo_figures.has(run, s, silo_figures.measure_name(run, measure, target)) for s in ("test", "vali")):
+                out[f"auc-round-{i}"] = silo_figures.learning_figure(run, target)
+            plays = silos.plays
+            rows = None if plays is None else plays.where(target=target)
+            if rows is None or not len(rows):
+                continue
+            if rows["played"].any():
+                out[f"played-{i}"] = silo_figures.played_figure(run, target)
+            # What decides by the round's own increments, or not at all, expects nothing.
+            expects = silos.rule not in _EXPECT_NOTHING or bool(run.setting("bandit.delayed"))
+            for column in ("increment", "estimate") if expects else ("increment",):
+                if np.isfinite(rows[column]).any():
+                    out[f"{column}-{i}"] = silo_figures.arm_figure(run, target, column)
+        return out
 
     @override
     def page(self, run: Run, charts: Mapping[str, Chart]) -> Page:
-        return page(run, charts)
+        silos = silos_of(run)
+        unsaid = [said for said in describe.other_caveats(run) if said != UNDEFINED]
+        return Page(
+            self.opening(run),
+            (*unsaid, *silos.undefined),
+            (
+                _of_targets(run, "first-look", "Before the first round", look_table, _LOOKED),
+                _of_targets(run, "sceptic", "Simple baselines", sceptic_table),
+                _helps(run, charts) if silos.compared_targets else None,
+                _curves(run, charts),
+                _arms(run, charts),
+                Section("final", "Final values", (final_table(run),)),
+                Section("rows", "Rows in, out, and why", (silo_tables.rows_table(run),)),
+                sections.left(run),
+                sections.privacy(run),
+                sections.repeat(run),
+                sections.configuration(run, notes=False),
+                sections.citation(run),
+            ),
+            _warning(run),
+        )
 
     @override
     def final(self, run: Run) -> Table:

@@ -18,7 +18,16 @@ from fedrank.report.tables import Column, Table
 from fedrank.silos.studies.codebook import Codebook
 from fedrank.silos.studies.comparison import Comparison
 from fedrank.silos.studies.coordinator import Coordinator
-from fedrank.silos.studies.results import Answered, Effect, as_jsons, headline, methods, results_of, rounds_of
+from fedrank.silos.studies.results import (
+    CORRECTED,
+    Answered,
+    Effect,
+    as_jsons,
+    headline,
+    methods,
+    results_of,
+    rounds_of,
+)  # fmt: skip
 from fedrank.silos.studies.survival import Survival
 from fedrank.silos.studies.table_one import QUANTILES, TableOne
 
@@ -72,7 +81,7 @@ def write_study(made: Coordinator, path: Path) -> Path:
             Number("Silos", Named(f"{len(first.progress.rows)}"), f"of {len(book.silos)} in the codebook"),
             Number("Rows", Named(f"{rows:,}"), f"that answer {first.question.name}"),
             Number("Rounds", Named(f"{made.number}"), "messages to each silo, and back"),
-            Number("Tests", Named(f"{tests}"), _correction_words(book.correction)),
+            Number("Tests", Named(f"{tests}"), CORRECTED[book.correction]),
         ),
         "effects" if chart is not None else "",
         "Effects with their intervals. The same numbers are in the table below.",
@@ -265,12 +274,6 @@ def _flow(found: list[Answered], made: Coordinator) -> Table:
         f"{one.question.name}: {rounds_of(one)}, {one.progress.numbers:,} numbers from all silos." for one in found
     )
     return Table("Rows", columns, rows, notes)
-
-
-def _correction_words(method: str) -> str:
-    return {"holm": "corrected by Holm’s method", "bonferroni": "corrected by Bonferroni’s"}.get(
-        method, "not corrected"
-    )
 
 
 def _number(value: float) -> str:

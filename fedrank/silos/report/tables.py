@@ -79,7 +79,7 @@ def helpers_table(run: Run, target: str) -> Table:
         run: A run over silos with evidence for the target.
         target: One of its targets.
     """
-    silos, found = _findings_of(run, target)
+    silos, found = run.details, run.details.findings[target]
     rows = []
     for helper in found.helpers:
         rows.append(
@@ -329,10 +329,6 @@ def played_share(silos: Silos, found: Findings, name: str) -> float | None:
         return None
     digit = silos.names.index(name)
     return math.fsum(share for code, share in found.played.items() if code[digit : digit + 1] == "1")
-
-
-def _findings_of(run: Run, target: str) -> tuple[Silos, Findings]:
-    return run.details, run.details.findings[target]
 
 
 def _percent(share: Any) -> str:

@@ -19,14 +19,14 @@ from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 from fedrank import __version__
-from fedrank.core.errors import ConfigError, DataError, ModelError, UnknownNameError
+from fedrank.core.errors import ConfigError, DataError, ModelError
 from fedrank.core.trees import Json
 from fedrank.report.claims import Comparison, Measured, Named, Sentence, say
 from fedrank.report.claims import Verdict as Reading
 from fedrank.report.statistics import Interval
 from fedrank.report.wording import in_words
 from fedrank.silos.data.tables import SiloTable
-from fedrank.silos.glm import Newton, Sums, sums
+from fedrank.silos.glm import Sums, newton, sums
 from fedrank.silos.sceptic.auc import Estimate
 from fedrank.silos.sceptic.learners import Glm, Own, folds, rows_of
 from fedrank.silos.sceptic.probes import FOLDS, Probes, Verdict, probe, score_models, verdicts
@@ -106,13 +106,12 @@ class Calibration(NamedTuple):
         }
 
 
-def calibration(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"], bins: int = 10) -> Calibration:
-    """Calibration of log-odds.
+def calibration(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"]) -> Calibration:
+    """Calibration of log-odds; its curve has ten bins, fewer where there are fewer than ten rows for each.
 
     Args:
         scores: Cross-fitted log-odds.
         y: Labels, of both kinds.
-        bins: Number of bins of the curve, fewer where there are fewer than ten rows for each.
     """
     scores = np.clip(scores, -_SURE, _SURE)
     probability = expit(scores)
@@ -121,7 +120,7 @@ def calibration(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"
     held = _fit(np.ones((len(y), 1)), y, scores)
     free = _fit(np.column_stack([np.ones(len(y)), scores]), y, np.zeros(len(y)))
     order = np.argsort(probability, kind="stable")
-    parts = [part for part in np.array_split(order, max(1, min(bins, len(y) // 10))) if len(part)]
+    parts = [part for part in np.array_split(order, max(1, min(10, len(y) // 10))) if len(part)]
     curve = tuple(Bin(float(probability[p].mean()), float(y[p].mean()), len(p)) for p in parts)
     return Calibration(
         brier=float(np.mean((probability - y) ** 2)),
@@ -134,13 +133,7 @@ def calibration(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"
 
 
 def threshold(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"], probability: float) -> Threshold:
-    """Consequences of acting on every row of at least this probability.
-
-    Raises:
-        ConfigError: It is not between 0 and 1.
-    """
-    if not 0 < probability < 1:
-        raise ConfigError(f"a threshold must be a probability between 0 and 1, got {probability:g}.")
+    """Consequences of acting on every row of at least this probability, in (0, 1)."""
     acted, odds = expit(scores) >= probability, probability / (1 - probability)
     share, right = float(y.mean()), float((acted * y).mean())
     return Threshold(
@@ -188,13 +181,8 @@ def conformal(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"],
     Args:
         scores: Cross-fitted log-odds.
         y: Labels.
-        level: Probability that a set holds the true label, of each label.
-
-    Raises:
-        ConfigError: The level is not between 0 and 1.
+        level: Probability that a set holds the true label, of each label, in (0, 1).
     """
-    if not 0 < level < 1:
-        raise ConfigError(f"the level of conformal sets must be between 0 and 1, got {level:g}.")
     inside = []
     for label in (0.0, 1.0):
         # The more a row looks like the other label, the less it conforms with this one.
@@ -217,10 +205,10 @@ def _fit(
     beside = np.column_stack([offset, x])
 
     def ask(beta: np.ndarray) -> Sums:
-        got = sums("logistic", np.append(1.0, beta), beside, y)
+        got = sums(np.append(1.0, beta), beside, y)
         return Sums(got.value, got.gradient[1:], got.information[1:, 1:])
 
-    made = Newton()(ask, np.zeros(x.shape[1]))
+    made = newton(ask, np.zeros(x.shape[1]))
     error = np.sqrt(np.diag(made.covariance))
     return [Estimate(float(b), float(e)) for b, e in zip(made.beta, error, strict=True)]
 
@@ -440,7 +428,7 @@ def answer(table: SiloTable, target: int | str, *, seed: int = 0, ways: Sequence
             alone is always among them.
 
     Raises:
-        UnknownNameError: There is no such silo or way.
+        UnknownNameError: There is no such silo.
         ConfigError: There is one silo only, or the seed is negative.
         DataError: The target has too few rows of one label.
     """
@@ -473,7 +461,6 @@ def answer_by_messages(
         ways: As of :func:`answer`; those that need rows of others are left out.
 
     Raises:
-        UnknownNameError: There is no such way.
         ConfigError: There is no message.
         DataError: The target has too few rows of one label.
     """
@@ -498,11 +485,7 @@ def _answer(
             f"silo {names[number]} has {mine.rarer} rows of the rarer label, where {FEWEST} are needed to judge "
             "models on its own rows; take another target."
         )
-    ways = ways_here() if ways is None else ways
-    for name in ways:
-        if name not in WAYS:
-            raise UnknownNameError("way to a model", name, tuple(WAYS))
-    ways = tuple(name for name in WAYS if name in {"alone", *ways})
+    ways = tuple(name for name in WAYS if name in {"alone", *(ways_here() if ways is None else ways)})
     with threadpool_limits(1):  # arrays are small: threads cost more than they bring
         rng = np.random.Generator(np.random.PCG64([seed, number]))
         fold = folds(mine, FOLDS, rng)

@@ -17,7 +17,7 @@ from scipy.special import expit
 from fedrank.core.lazy import require
 from fedrank.silos.data.looks import copies, group_rows
 from fedrank.silos.data.tables import SiloTable
-from fedrank.silos.glm import Fit, Moments, Newton, Sums, moments_of, ridge, sums
+from fedrank.silos.glm import Fit, Moments, Sums, moments_of, newton, ridge, sums
 from fedrank.silos.sceptic.auc import Estimate, auc, difference
 
 
@@ -101,16 +101,6 @@ def folds(own: Own, count: int, rng: np.random.Generator) -> Int[np.ndarray, " r
     return out[group]
 
 
-def split(y: Float[np.ndarray, " rows"], share: float, rng: np.random.Generator) -> Bool[np.ndarray, " rows"]:
-    """Mask of test rows: this share of each label, at least one of two or more."""
-    test = np.zeros(len(y), bool)
-    for label in (0.0, 1.0):
-        own = rng.permutation(np.flatnonzero(y == label))
-        if len(own) > 1:
-            test[own[: max(1, round(share * len(own)))]] = True
-    return test
-
-
 #: Log-odds of label 1 of rows.
 Scorer = Callable[[Float[np.ndarray, "rows columns"]], Float[np.ndarray, " rows"]]
 
@@ -119,7 +109,7 @@ PENALTIES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 #: That of a silo which has too few rows to choose.
 DEFAULT_PENALTY = 10.0
 #: Rounds of Newton's method; a penalised model takes four to eight.
-_NEWTON = Newton(40)
+_ROUNDS = 40
 #: Share of the value that a step of :func:`fit_many` gains, below which it is the last: the next gains its square.
 _CLOSE = 1e-12
 #: Fewest rows of the rarer label by which a penalty is chosen.
@@ -154,7 +144,6 @@ def fit_glm(
     silos: Sequence[tuple[Float[np.ndarray, "_ p"], Float[np.ndarray, " _"]]],
     penalty: Float[np.ndarray, "p p"] | float,
     centre: Float[np.ndarray, " p"] | None = None,
-    start: Float[np.ndarray, " p"] | None = None,
 ) -> Fit:
     """A penalised logistic model of rows of one silo or of several, by sums of their derivatives.
 
@@ -162,18 +151,17 @@ def fit_glm(
         silos: Standardised rows and labels of each.
         penalty: Λ, or the strength of an L2 penalty.
         centre: What coefficients are pulled to; None: 0.
-        start: β of the first round.
     """
     p = silos[0][0].shape[1]
     penalty = ridge(p, penalty) if isinstance(penalty, float | int) else penalty
 
     def ask(beta: np.ndarray) -> Sums:
-        first, *others = (sums("logistic", beta, x, y) for x, y in silos)
+        first, *others = (sums(beta, x, y) for x, y in silos)
         for one in others:
             first = first + one
         return first
 
-    return _NEWTON(ask, np.zeros(p) if start is None else start, penalty, centre)
+    return newton(ask, np.zeros(p), penalty, centre, _ROUNDS)
 
 
 def fit_many(
@@ -207,7 +195,7 @@ def fit_many(
         return eta, each.sum(axis=-1) + 0.5 * ((beta - centre) * pull(beta)).sum(axis=-1)
 
     eta, value = loss(beta)
-    for _ in range(_NEWTON.most):
+    for _ in range(_ROUNDS):
         mean = expit(eta)
         weight = mean * (1 - mean) * trains[:, None]
         gradient = ((y - mean) * trains[:, None]) @ x - pull(beta)
@@ -241,19 +229,18 @@ def log_loss(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"]) 
     return float(np.mean(np.logaddexp(0.0, scores) - y * scores))
 
 
-def choose_penalty(own: Own, rng: np.random.Generator, count: int = 5) -> float:
+def choose_penalty(own: Own, rng: np.random.Generator) -> float:
     """The penalty with the smallest cross-validated log-loss on a silo's own rows.
 
     Args:
         own: The rows.
         rng: Draws the folds.
-        count: Number of folds.
     """
     if own.rarer < _FEWEST:
         return DEFAULT_PENALTY
-    fold = folds(own, count, rng)
+    fold = folds(own, 5, rng)
     trains = fold != np.unique(fold)[:, None]
-    x = np.stack([design(own.x, moments_of([own.x[rows]])) for rows in trains])
+    x = np.stack([design(own.x, moments_of(own.x[rows])) for rows in trains])
     scores = fit_ridges(x, own.y, trains, PENALTIES) @ x.swapaxes(-1, -2)
     loss = (np.logaddexp(0.0, scores) - own.y * scores) * ~trains[:, None]
     return PENALTIES[int(np.argmin(loss.sum(axis=(0, 2))))]
@@ -261,7 +248,7 @@ def choose_penalty(own: Own, rng: np.random.Generator, count: int = 5) -> float:
 
 def fit_alone(own: Own, penalty: float) -> Glm:
     """A silo's logistic model of the silo's rows, standardised by itself."""
-    moments = moments_of([own.x])
+    moments = moments_of(own.x)
     return Glm(fit_glm([(design(own.x, moments), own.y)], penalty).beta, moments)
 
 

@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from fedrank.core.errors import DataError
 from fedrank.silos.data.looks import copies
-from fedrank.silos.glm import Moments, Sums, combine_moments, moments_of, ridge
+from fedrank.silos.glm import Moments, Sums, combine_moments, moments_of, ridge, symmetric
 from fedrank.silos.sceptic.learners import Glm, Own, choose_penalty, design, fit_glm
 from fedrank.silos.sceptic.shrinkage import Quadratic
 
@@ -57,7 +57,7 @@ class Summary:
         found = copies(own.x)
         if found is not None:
             own = own[found.first]
-        moments = moments_of([own.x])
+        moments = moments_of(own.x)
         x = design(own.x, moments)
         fit = fit_glm([(x, own.y)], penalty)
         centred = x[:, 1:] - x[:, 1:].mean(axis=0) if own.rows else x[:, 1:]
@@ -104,9 +104,7 @@ class Summary:
         c, p = columns, columns + 1
         ends = np.cumsum([4, c, c, c, p, 1 + p + p * (p + 1) // 2, c])
         facts, count, mean, deviation, beta, sums, score, upper = np.split(numbers, ends)
-        information = np.zeros((c, c))
-        information[np.triu_indices(c)] = upper
-        information += np.triu(information, 1).T
+        information = symmetric(upper)
         rows, positive, twice, by_chance = facts.tolist()
         terms = Sums.of(sums, p)
         # A silo could else have others fit to a likelihood without a maximum.
@@ -165,7 +163,7 @@ def length(columns: int) -> int:
 
 def common_moments(x: Float[np.ndarray, "rows columns"], others: Iterable[Summary]) -> Moments:
     """Moments of a silo's rows and those that others told of together."""
-    return combine_moments([moments_of([x]), *(one.moments for one in others)])
+    return combine_moments([moments_of(x), *(one.moments for one in others)])
 
 
 def fit_with(own: Own, others: Sequence[Summary], penalty: float) -> Glm:

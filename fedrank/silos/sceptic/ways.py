@@ -142,7 +142,7 @@ def _candidates(
     moments = [common_moments(part.x, others.told) for part in parts]
     x = np.stack([design(own.x, by) for by in moments])
     if "alone" in ways:
-        alone = [moments_of([part.x]) for part in parts]
+        alone = [moments_of(part.x) for part in parts]
         x_alone = np.stack([design(own.x, by) for by in alone])
         add("alone", PENALTIES, fit_ridges(x_alone, own.y, trains, PENALTIES), alone)
     if "trees" in ways:
@@ -224,16 +224,12 @@ class Chosen:
 
     Attributes:
         models: The model of each way.
-        picked: What was chosen in each way.
         scores: Cross-validated log-odds of the training rows, by way.
-        fold: Fold of each training row.
         best: The way that is recommended.
     """
 
     models: Mapping[str, Scorer]
-    picked: Mapping[str, float]
     scores: Mapping[str, Float[np.ndarray, " rows"]] = field(repr=False)
-    fold: Int[np.ndarray, " rows"] = field(repr=False)
     best: str
 
 
@@ -275,7 +271,7 @@ def choose(own: Own, others: Others, rng: np.random.Generator, ways: Sequence[st
             scores[name] = mine[picked[name]]
     models = {way: score for (way, value), score in made.items() if picked.get(way, value) == value}
     usual = "shrunk" if "shrunk" in scores else "alone"
-    return Chosen(models, picked, scores, fold, recommend(scores, usual, own, fold))
+    return Chosen(models, scores, recommend(scores, usual, own, fold))
 
 
 def calibrated_log_loss(

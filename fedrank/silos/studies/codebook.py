@@ -15,7 +15,7 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +27,7 @@ from jaxtyping import Float
 from fedrank.core.errors import ConfigError, FormatError, MissingDataError, UnknownNameError
 from fedrank.core.fields import setting
 from fedrank.core.trees import Json
+from fedrank.engine.settings import from_table
 
 #: Models of a question, by name, and what its outcome is.
 MODELS = {
@@ -308,7 +309,9 @@ class Codebook:
             ConfigError: A table or a setting is missing, unknown, or contradicts another; says which.
         """
         content = dict(content)
-        _check_format(content)
+        told = content.pop("format", None), content.pop("version", None)
+        if told != (_FORMAT, _VERSION):
+            raise ConfigError(f"a codebook begins with format = {_FORMAT!r} and version = {_VERSION}, got {told}.")
         _refuse_unknown("the codebook", content, ("study", "silos", "site", "rules", "plan", "keys", "columns"))
         for name, kind in {"study": str, "silos": list, "columns": dict}.items():
             if not isinstance(content.get(name), kind) or not content[name]:
@@ -392,22 +395,14 @@ def codebook_toml(book: Codebook, notes: Mapping[str, str] | None = None) -> str
         tomlkit.comment("The codebook of a study: read it, change it, agree on it; then it is pinned by its hash.")
     )
     for name in ("format", "version", "study", "silos", "site"):
-        document.add(name, tomlkit.item(content[name]))
+        document.add(name, content[name])
     rules = tomlkit.table()
     for one in fields(Rules):
         rules.add(one.name, tomlkit.item(content["rules"][one.name]).comment(one.metadata["help"]))
     document.add("rules", rules)
-    plan = tomlkit.table()
-    for name in ("level", "correction"):
-        plan.add(name, content["plan"][name])
-    questions = tomlkit.aot()
-    for one in content["plan"]["questions"]:
-        questions.append(tomlkit.item(one))
-    if content["plan"]["questions"]:
-        plan.add("questions", questions)
-    document.add("plan", plan)
+    document.add("plan", {name: value for name, value in content["plan"].items() if value != []})
     if content["keys"]:
-        document.add("keys", tomlkit.item(content["keys"]))
+        document.add("keys", content["keys"])
     columns = tomlkit.table(is_super_table=True)
     for name, about in content["columns"].items():
         own = tomlkit.item(about)
@@ -430,33 +425,21 @@ def _given(value: Any) -> dict[str, Json]:
 
 
 def _made(cls: type, where: str, content: Mapping[str, Any]) -> Any:
-    """A column, rules or a question from a table of the file, lists as tuples."""
-    known, types = {one.name: one for one in fields(cls)}, {one.name: str(one.type) for one in fields(cls)}
+    """A column, rules or a question from a table of the file."""
     if not isinstance(content, Mapping):
         raise ConfigError(f"{where} of the codebook must be a table, got {type(content).__name__}.")
-    _refuse_unknown(where, content, tuple(known))
-    made: dict[str, Any] = {}
-    for name, value in content.items():
-        if types[name].startswith("tuple"):
-            if not isinstance(value, list | tuple):
-                raise ConfigError(f"{name} in {where} of the codebook must be a list, got {value!r}.")
-            numbers = "float" in types[name]
-            if numbers and not all(isinstance(v, int | float) and not isinstance(v, bool) for v in value):
-                raise ConfigError(f"{name} in {where} of the codebook must be a list of numbers, got {value!r}.")
-            value = tuple(float(v) if numbers else as_text(v) for v in value)
-        elif name == "codes":
-            value = {str(key): str(level) for key, level in value.items()}
-        elif (kind := _KINDS.get(types[name])) is not None:
-            if not isinstance(value, kind) or (isinstance(value, bool) and bool not in kind):
-                raise ConfigError(f"{name} in {where} of the codebook must be a {types[name]}, got {value!r}.")
-            value = float(value) if kind == (int, float) else value
-        made[name] = value
-    if any(one.default is MISSING and one.default_factory is MISSING and one.name not in made for one in fields(cls)):
+    known = [one.name for one in fields(cls)]
+    _refuse_unknown(where, content, known)
+    if "name" in known and "name" not in content:
         raise ConfigError(f"{where} of the codebook needs a name.")
-    return cls(**made)
-
-
-_KINDS: Mapping[str, tuple[type, ...]] = {"str": (str,), "bool": (bool,), "int": (int,), "float": (int, float)}
+    texts = {one.name for one in fields(cls) if str(one.type).startswith("tuple[str")}
+    values: dict[str, Any] = {
+        name: list(map(as_text, value)) if name in texts and isinstance(value, list | tuple) else value
+        for name, value in content.items()
+    }
+    codes = values.pop("codes", {}) if cls is Column else {}
+    made = from_table(values, cls, f"{where} ")
+    return replace(made, codes={str(key): str(level) for key, level in codes.items()}) if codes else made
 
 
 def as_text(value: Any) -> str:
@@ -466,12 +449,6 @@ def as_text(value: Any) -> str:
     if isinstance(value, float) and math.isfinite(value) and value.is_integer():
         return repr(int(value))
     return str(value)
-
-
-def _check_format(content: dict[str, Any]) -> None:
-    told = content.pop("format", None), content.pop("version", None)
-    if told != (_FORMAT, _VERSION):
-        raise ConfigError(f"a codebook begins with format = {_FORMAT!r} and version = {_VERSION}, got {told}.")
 
 
 def _refuse_unknown(where: str, content: Mapping[str, Any], known: Sequence[str]) -> None:

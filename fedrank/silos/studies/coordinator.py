@@ -159,12 +159,14 @@ class Coordinator:
         """Take the answers to one question; where a silo falls away, begin it again without that silo."""
         one = self.progress[name]
         taking, fallen = self._taking(one), {}
+        # Small cells, silos without a fit, and the times of fewer events than most are told as lacking numbers.
+        may_lack = self._prepared[name].by_silo or (one.ask is not None and one.ask.step == "times")
         for silo in taking:
             if silo not in told:
                 fallen[silo] = "it did not answer"
             elif (reply := told[silo].replies[name]).refused:
                 fallen[silo] = reply.refused
-            elif np.isnan(reply.numbers).any() and not self._may_lack(name, one):
+            elif np.isnan(reply.numbers).any() and not may_lack:
                 fallen[silo] = "its answer lacks numbers"
         one.rounds += 1
         one.numbers += sum(told[silo].replies[name].length for silo in taking if silo in told)
@@ -193,10 +195,6 @@ class Coordinator:
             self._advance(one, None)
             return
         self._advance(one, {"all": unmask(list(answers.values()))} if masked else answers)
-
-    def _may_lack(self, name: str, one: Progress) -> bool:
-        """True if answers may lack numbers: small cells, silos without a fit, the times of fewer events than most."""
-        return self._prepared[name].by_silo or (one.ask is not None and one.ask.step == "times")
 
     def _advance(self, one: Progress, answers: Answers | None) -> None:
         try:

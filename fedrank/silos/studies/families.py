@@ -16,8 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import betaln, digamma, expit, gammaln, logsumexp, polygamma
 
-from fedrank.core.errors import UnknownNameError
-from fedrank.silos.glm import Sums
+from fedrank.silos.glm import Sums, symmetric
 from fedrank.silos.studies.protocol import Rows
 
 #: Linear predictor above which exp would leave the range of floating point in sums.
@@ -53,12 +52,9 @@ class Moments(NamedTuple):
     @classmethod
     def of(cls, flat: Float[np.ndarray, " numbers"], p: int, outcomes: int) -> Moments:
         """The inverse of :meth:`flat`."""
-        upper = np.triu_indices(p)
-        ends = np.cumsum([1, 1, p, len(upper[0]), outcomes, p * outcomes])
+        ends = np.cumsum([1, 1, p, p * (p + 1) // 2, outcomes, p * outcomes])
         weight, exposure, x, above, y, xy, yy = np.split(flat, ends)
-        gram = np.zeros((p, p))
-        gram[upper] = gram.T[upper] = above
-        return cls(weight[0], exposure[0], x, gram, y, xy.reshape(p, outcomes), yy[0])
+        return cls(weight[0], exposure[0], x, symmetric(above), y, xy.reshape(p, outcomes), yy[0])
 
 
 @dataclass(frozen=True)
@@ -510,15 +506,10 @@ FAMILIES: dict[str, type[Family]] = {
 
 
 def family_of(name: str, levels: int = 0) -> Family:
-    """A family by its name.
+    """A family by its name, one of :data:`FAMILIES`.
 
     Args:
-        name: One of :data:`FAMILIES`.
+        name: The name.
         levels: Number of the outcome's levels, of a multinomial or an ordinal one.
-
-    Raises:
-        UnknownNameError: Says which there are.
     """
-    if name not in FAMILIES:
-        raise UnknownNameError("family of a regression", name, tuple(FAMILIES))
     return FAMILIES[name](levels if FAMILIES[name] in (Multinomial, Ordinal) else 0)

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float
 from scipy.linalg import eigh, null_space
 from scipy.special import chdtri, expit
 
-from fedrank.silos.glm import Fit, Sums
+from fedrank.silos.glm import Fit, Sums, symmetric
 from fedrank.silos.studies.families import Family
 from fedrank.silos.studies.protocol import Answers, Ask, Rows
 
@@ -107,16 +107,15 @@ class Point(NamedTuple):
         p = len(columns)
         rising, (i, j) = _triples(p)
         first, pair = np.nonzero(rising)
-        third, fourth = np.zeros((p, p, p)), np.zeros((p, p))
+        third = np.zeros((p, p, p))
         sums, above, values = np.split(flat, [1 + p + len(i), 1 + p + 2 * len(i)])
         triple = first, i[pair], j[pair]
         for order in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
             third[tuple(triple[k] for k in order)] = values
-        fourth[i, j] = fourth[j, i] = above
         inner = np.ix_(columns, columns)
         at = Sums.of(sums, p)
         at = Sums(at.value, at.gradient[columns], at.information[inner])
-        third, fourth = third[np.ix_(columns, columns, columns)], fourth[inner]
+        third, fourth = third[np.ix_(columns, columns, columns)], symmetric(above)[inner]
         sign, log_size = np.linalg.slogdet(at.information)
         if sign <= 0:  # all probabilities are 0 or 1, up to rounding
             return cls(theta, at, -np.inf, at.gradient, at.information, third)

@@ -88,11 +88,6 @@ def is_signed(content: Mapping[str, Json], signature: str, public: str) -> bool:
     return True
 
 
-def masking_key(public: str) -> bytes:
-    """The public X25519 key in a line of the codebook."""
-    return from_text(public)[HALF_KEY:]
-
-
 def canonical(content: Mapping[str, Json]) -> bytes:
     """The bytes that are hashed and signed; numbers are written so that they are read back to the last bit."""
     return json.dumps(content, sort_keys=True).encode()
@@ -164,7 +159,7 @@ def add_masks(
     whole = _to_whole(numbers)
     for other in silos:
         if other != silo:
-            words = pair_mask(key.masking, masking_key(keys[other]), context, WORDS * len(whole))
+            words = pair_mask(key.masking, from_text(keys[other])[HALF_KEY:], context, WORDS * len(whole))
             sign = 1 if silo < other else -1
             whole = [number + sign * shared for number, shared in zip(whole, _from_words(words), strict=True)]
     return _to_words(whole)

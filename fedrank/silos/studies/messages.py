@@ -8,6 +8,7 @@ answers, and the coordinator, where it has one, its rounds (:mod:`fedrank.silos.
 
 from __future__ import annotations
 
+import abc
 import hashlib
 import json
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, UInt32
+from typing_extensions import override
 
 from fedrank.core.errors import FormatError, MissingDataError
 from fedrank.core.trees import Json
@@ -29,8 +31,26 @@ from fedrank.silos.studies.protocol import Ask
 _ROUND, _ANSWER, _VERSION = "fedrank-study-round", "fedrank-study-answer", 1
 
 
+class _Signed(abc.ABC):
+    """A message with a signature of its content."""
+
+    signature: str
+
+    @abc.abstractmethod
+    def content(self) -> dict[str, Json]:
+        """The message without its signature, which is hashed and signed."""
+
+    def as_json(self) -> dict[str, Json]:
+        """As it stands in the file."""
+        return self.content() | ({"signature": self.signature} if self.signature else {})
+
+    def sign(self, key: Key) -> Any:
+        """The message with the signature of its sender."""
+        return replace(self, signature=key.sign(self.content()))  # type: ignore[type-var] - messages are dataclasses
+
+
 @dataclass(frozen=True, eq=False)
-class Round:
+class Round(_Signed):
     """The asks of one round.
 
     Attributes:
@@ -53,22 +73,14 @@ class Round:
         """The silos whose answers to a question are summed."""
         return self.silos.get(question, self.codebook.silos)
 
-    def as_json(self) -> dict[str, Json]:
-        """As it stands in the file."""
-        return _with(self.content(), self.signature)
-
-    def sign(self, key: Key) -> Round:
-        """The message with the signature of the coordinator."""
-        return replace(self, signature=key.sign(self.content()))
-
     @property
     def is_signed(self) -> bool:
         """True if the coordinator of the codebook signed it, or the codebook has no key of the coordinator."""
         public = self.codebook.keys.get(COORDINATOR)
         return public is None or is_signed(self.content(), self.signature, public)
 
+    @override
     def content(self) -> dict[str, Json]:
-        """The message without its signature, which is hashed and signed."""
         return {
             "format": _ROUND,
             "version": _VERSION,
@@ -141,7 +153,7 @@ class Reply:
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class Answer(_Signed):
     """One silo's answers to a round.
 
     Attributes:
@@ -160,16 +172,8 @@ class Answer:
     replies: Mapping[str, Reply]
     signature: str = ""
 
-    def as_json(self) -> dict[str, Json]:
-        """As it stands in the file."""
-        return _with(self.content(), self.signature)
-
-    def sign(self, key: Key) -> Answer:
-        """The message with the signature of the silo."""
-        return replace(self, signature=key.sign(self.content()))
-
+    @override
     def content(self) -> dict[str, Json]:
-        """The message without its signature, which is signed."""
         return {
             "format": _ANSWER,
             "version": _VERSION,
@@ -240,10 +244,6 @@ def read_message(path: Path, kind: type[Round] | type[Answer]) -> Any:
         raise FormatError(str(error), path) from error
     except (ValueError, RecursionError) as error:
         raise FormatError(f"this is no message of a study: {_said(error)}.", path) from error
-
-
-def _with(content: dict[str, Json], signature: str) -> dict[str, Json]:
-    return {**content, "signature": signature} if signature else content
 
 
 def _as_fields(numbers: np.ndarray) -> dict[str, Json]:

@@ -1,9 +1,8 @@
 """Meta-analysis in two stages: each silo answers once with its own fit, and the server pools the estimates.
 
-Fixed effect: weights 1/v. Random effects: weights 1/(v + τ²), τ² by restricted maximum likelihood (REML) or by moments
-(DerSimonian and Laird, Controlled Clinical Trials 1986); intervals by the normal distribution, or by Hartung and
-Knapp's method (Statistics in Medicine 2001). Prediction intervals are those of Higgins, Thompson and Spiegelhalter
-(JRSS A 2009), by Student's t with k − 2 degrees of freedom.
+Random effects: weights 1/(v + τ²), τ² by restricted maximum likelihood (REML); intervals by the normal distribution.
+Prediction intervals are those of Higgins, Thompson and Spiegelhalter (JRSS A 2009), by Student's t with k − 2 degrees
+of freedom.
 
 :class:`Estimates` of an analysis have their covariance, and Wald's tests and intervals.
 """
@@ -18,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import chdtrc, stdtr, stdtrit
 
-from fedrank.core.errors import ConfigError, DataError
+from fedrank.core.errors import DataError
 from fedrank.silos.studies.protocol import Analysis, Answerer, Ask, Rows, run
 
 
@@ -33,7 +32,6 @@ class Estimates:
         log_likelihood: Of all rows, without a penalty.
         parameters: Number of parameters that were estimated, a deviation or θ among them.
         rows: Rows of each silo.
-        left_out: Rows of each that lack a value.
         rounds: Asks.
         aliased: Columns that others before them explain, or that never vary.
         separated: Parameters without a finite estimate.
@@ -49,7 +47,6 @@ class Estimates:
     log_likelihood: float
     parameters: int
     rows: dict[str, int]
-    left_out: dict[str, int]
     rounds: int
     aliased: tuple[str, ...] = ()
     separated: tuple[str, ...] = ()
@@ -85,7 +82,7 @@ class Estimates:
 
     def notes(self) -> tuple[str, ...]:
         """Sentences that a reader of the estimates must know."""
-        out = [f"{gone} rows of {name} lack a value and were left out." for name, gone in self.left_out.items() if gone]
+        out = []
         if self.aliased:
             names = ", ".join(self.aliased)
             out.append(f"Without a coefficient, as other columns say the same or it never varies: {names}.")
@@ -101,10 +98,6 @@ def chi2_tail(statistic: Float[np.ndarray, "..."] | float, degrees: Float[np.nda
     return chdtrc(degrees, np.maximum(statistic, 0.0))
 
 
-#: Ways to pool.
-METHODS = ("fixed", "REML", "DL")
-
-
 @dataclass(frozen=True)
 class Pooled:
     """One parameter, pooled over silos.
@@ -113,10 +106,7 @@ class Pooled:
         name: Name of the parameter.
         estimate: Pooled estimate.
         error: Its standard error.
-        degrees: Degrees of freedom of Student's t; infinite for a normal distribution.
-        q: Cochran's Q.
-        q_p: p-value that silos do not differ, from Q.
-        tau2: τ², the variance between silos; 0 for a fixed effect.
+        tau2: τ², the variance between silos.
         i2: I², the share of the variance of estimates that is between silos, from 0 to 1.
         silos: The silos with an estimate.
         own: Their estimates and standard errors.
@@ -126,9 +116,6 @@ class Pooled:
     name: str
     estimate: float
     error: float
-    degrees: float
-    q: float
-    q_p: float
     tau2: float
     i2: float
     silos: tuple[str, ...]
@@ -138,11 +125,11 @@ class Pooled:
     @property
     def p(self) -> float:
         """Two-sided p-value that the parameter is 0."""
-        return float(2 * stdtr(self.degrees, -abs(self.estimate / self.error)))
+        return float(2 * stdtr(np.inf, -abs(self.estimate / self.error)))
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Ends of the confidence interval of the mean over silos."""
-        half = float(stdtrit(self.degrees, 0.5 + level / 2)) * self.error
+        half = float(stdtrit(np.inf, 0.5 + level / 2)) * self.error
         return self.estimate - half, self.estimate + half
 
     def prediction(self, level: float = 0.95) -> tuple[float, float]:
@@ -153,28 +140,18 @@ class Pooled:
         return self.estimate - half, self.estimate + half
 
 
-def pool(
-    estimates: dict[str, tuple[float, float]], method: str = "REML", *, knapp: bool = False, name: str = ""
-) -> Pooled:
+def pool(estimates: dict[str, tuple[float, float]], name: str = "") -> Pooled:
     """Pool estimates of one parameter.
 
     Args:
         estimates: Estimate and standard error by silo; NaN: there is none.
-        method: One of :data:`METHODS`.
-        knapp: Hartung and Knapp's interval, of random effects.
         name: Name of the parameter.
 
     Raises:
-        ConfigError: There is no such method.
         DataError: No silo has an estimate.
     """
     from scipy.optimize import brentq  # takes half a second to load, and a silo does not need it
 
-    if method not in METHODS or (knapp and method == "fixed"):
-        raise ConfigError(
-            f"estimates are pooled by {', '.join(METHODS)}, Hartung and Knapp's interval is not for a fixed effect; "
-            f"got {method!r}."
-        )
     there = {silo: pair for silo, pair in estimates.items() if np.isfinite(pair).all() and pair[1] > 0}
     if not there:
         raise DataError(f"no silo's own rows give an estimate of {name or 'the parameter'}.")
@@ -185,42 +162,21 @@ def pool(
         w = 1 / (v + tau2)
         return float(w @ y / w.sum()), w
 
-    middle, w = mean(0.0)
-    q = float(w @ (y - middle) ** 2)
-    # Of all w alike: their variance.
-    typical = (k - 1) * w.sum() / (w.sum() ** 2 - w @ w) if k > 1 else np.nan
-    tau2 = 0.0
-    if method == "DL" and k > 1:
-        tau2 = max((q - (k - 1)) / (w.sum() - w @ w / w.sum()), 0.0)
-    elif method == "REML" and k > 1:
+    def slope(tau2: float) -> float:
+        middle, w = mean(tau2)
+        return float(w**2 @ (y - middle) ** 2 - w.sum() + w @ w / w.sum())
 
-        def slope(tau2: float) -> float:
-            middle, w = mean(tau2)
-            return float(w**2 @ (y - middle) ** 2 - w.sum() + w @ w / w.sum())
-
+    tau2 = i2 = 0.0
+    if k > 1:
         most = 10 * float(np.var(y, ddof=1)) + float(v.max())
         if slope(0.0) > 0:
             tau2 = float(brentq(slope, 0.0, most, xtol=1e-300, rtol=1e-14))  # type: ignore[arg-type]
-    i2 = max((q - (k - 1)) / q, 0.0) if q > 0 else 0.0
-    if method == "REML" and k > 1:
-        i2 = tau2 / (tau2 + typical)
+        w = mean(0.0)[1]
+        typical = (k - 1) * w.sum() / (w.sum() ** 2 - w @ w)  # of all w alike: their variance
+        i2 = float(tau2 / (tau2 + typical))
     middle, w = mean(tau2)
-    spread, degrees = 1 / w.sum(), np.inf
-    if knapp and k > 1:
-        spread, degrees = spread * (w @ (y - middle) ** 2) / (k - 1), float(k - 1)
-    return Pooled(
-        name=name,
-        estimate=middle,
-        error=float(np.sqrt(spread)),
-        degrees=degrees,
-        q=q,
-        q_p=float(chi2_tail(q, k - 1)) if k > 1 else np.nan,
-        tau2=tau2,
-        i2=float(i2),
-        silos=tuple(there),
-        own=tuple(there.values()),
-        without=tuple(silo for silo in estimates if silo not in there),
-    )
+    without = tuple(silo for silo in estimates if silo not in there)
+    return Pooled(name, middle, float(np.sqrt(1 / w.sum())), tau2, i2, tuple(there), tuple(there.values()), without)
 
 
 def answer(
@@ -228,7 +184,6 @@ def answer(
     answerer: Answerer,
     parameters: int,
     blocks: Iterable[Rows],
-    left_out: Callable[[], int] = lambda: 0,
 ) -> Float[np.ndarray, " numbers"]:
     """A silo's answer: its own fit, made by the analysis of all silos over its rows alone.
 
@@ -237,10 +192,9 @@ def answer(
         answerer: Answers it.
         parameters: Number of parameters.
         blocks: The silo's rows; they are gone through more than once.
-        left_out: Number of its rows that lack a value, read after the blocks.
 
     Returns:
-        Rows, estimates, the upper triangle of their covariance (all NaN where there is no fit), and rows left out.
+        Rows, estimates, the upper triangle of their covariance (all NaN where there is no fit), and 0.
     """
     blocks = blocks if isinstance(blocks, Sequence) else list(blocks)
     above = np.triu_indices(parameters)
@@ -251,7 +205,7 @@ def answer(
             fit = np.concatenate([made.estimate, made.covariance[above]])
     except DataError:
         pass  # too few rows, or an outcome that does not vary: the server names the silo
-    return np.concatenate([[sum(len(rows.y) for rows in blocks)], fit, [left_out()]])
+    return np.concatenate([[sum(len(rows.y) for rows in blocks)], fit, [0.0]])
 
 
 @dataclass(frozen=True)
@@ -261,26 +215,21 @@ class MetaFit:
     Attributes:
         pooled: Each parameter that a silo has an estimate of.
         rows: Rows of each silo.
-        left_out: Rows of each that lack a value.
         rounds: Asks.
     """
 
     pooled: tuple[Pooled, ...]
     rows: dict[str, int]
-    left_out: dict[str, int]
     rounds: int = 1
 
 
-def fit(names: Sequence[str], method: str = "REML", *, knapp: bool = False) -> Analysis[MetaFit]:
+def fit(names: Sequence[str]) -> Analysis[MetaFit]:
     """Ask each silo for its own fit, and pool each parameter.
 
     Args:
         names: Names of the parameters.
-        method: One of :data:`METHODS`.
-        knapp: Hartung and Knapp's interval, of random effects.
 
     Raises:
-        ConfigError: There is no such method.
         DataError: No silo has an estimate of any parameter.
     """
     answers = yield Ask("own")
@@ -294,5 +243,5 @@ def fit(names: Sequence[str], method: str = "REML", *, knapp: bool = False) -> A
     known = [name for name, own in by_name.items() if any(np.isfinite(pair).all() for pair in own.values())]
     if not known:
         raise DataError("no silo's own rows give an estimate of any parameter.")
-    rows, left_out = ({silo: round(float(one[k])) for silo, one in answers.items()} for k in (0, -1))
-    return MetaFit(tuple(pool(by_name[name], method, knapp=knapp, name=name) for name in known), rows, left_out)
+    rows = {silo: round(float(one[0])) for silo, one in answers.items()}
+    return MetaFit(tuple(pool(by_name[name], name) for name in known), rows)

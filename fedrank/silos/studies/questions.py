@@ -164,7 +164,7 @@ def _cox(question: Question, design: Design) -> Prepared:
 
     def analysis() -> Analysis[Any]:
         return survival.fit_cox(
-            design.names, _times_list(design), strata=design.n_strata(), by_silo=by_silo, ties=question.ties, own=own,
+            design.names, _times(design), strata=design.n_strata(), by_silo=by_silo, ties=question.ties, own=own,
             robust=robust, most_times=MOST_TIMES,
         )  # fmt: skip
 
@@ -201,7 +201,7 @@ def _curves(question: Question, design: Design) -> Prepared:
         return survival.answer(ask, (_with_groups(rows) for rows in blocks))
 
     def analysis() -> Analysis[Any]:
-        return survival.compare_groups(groups, _times_list(design), strata=design.n_strata(), most_times=MOST_TIMES)
+        return survival.compare_groups(groups, _times(design), strata=design.n_strata(), most_times=MOST_TIMES)
 
     levels, times = design.codebook.column(design.outcome).levels, _times(design)
     steps: dict[str, dict[str, Any]] = {"counts": {**_grid(design), "groups": float(len(groups))}}
@@ -219,11 +219,6 @@ def _with_groups(rows: Rows) -> Rows:
 def _times(design: Design) -> np.ndarray | None:
     """Ends of the bins of time; None where the codebook permits exact times."""
     return None if design.codebook.rules.exact_times else design.codebook.column(design.time).grid()
-
-
-def _times_list(design: Design) -> list[float] | None:
-    times = _times(design)
-    return None if times is None else times.tolist()
 
 
 def _two_stages(made: Prepared) -> Prepared:

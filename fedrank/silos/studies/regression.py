@@ -6,7 +6,7 @@ method; ``meat`` gives robust covariances; ``patterns`` counts rows of equal col
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,8 +14,8 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_matrix
 from scipy.special import gammaln
 
-from fedrank.core.errors import ConfigError, DataError
-from fedrank.silos.glm import Fit, Sums, maximise
+from fedrank.core.errors import DataError
+from fedrank.silos.glm import Fit, Sums, maximise, symmetric
 from fedrank.silos.studies import firth
 from fedrank.silos.studies.families import Family, Linear, Logistic, Moments, NegativeBinomial, Poisson
 from fedrank.silos.studies.meta import Estimates, chi2_tail
@@ -33,8 +33,6 @@ _GIVEN_UP = 1e-6
 _LOST = 1e4
 #: Logarithm of θ to the mean count from which on counts have Poisson's variance.
 _POISSON = 14.0
-#: Robust covariances: Huber and White's, and with the rows of a cluster taken together.
-ROBUST = ("HC0", "HC1", "CR0", "CR1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +41,6 @@ class RegressionFit(Estimates):
 
     Attributes:
         family: Name of the family.
-        weight: Sum of the case weights.
         dispersion: Variance of a linear model's errors; 1 for the other families.
         theta: θ of a negative binomial model and its standard error; NaN for the others.
         penalty: Strength of an L2 penalty on columns of deviation 1.
@@ -51,7 +48,6 @@ class RegressionFit(Estimates):
     """
 
     family: str = ""
-    weight: float = 0.0
     dispersion: float = 1.0
     theta: tuple[float, float] = (np.nan, np.nan)
     penalty: float = 0.0
@@ -88,25 +84,17 @@ class RegressionFit(Estimates):
 # What a silo answers.
 
 
-def answer(
-    family: Family, ask: Ask, blocks: Iterable[Rows], left_out: Callable[[], int] = lambda: 0
-) -> Float[np.ndarray, " numbers"]:
+def answer(family: Family, ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
     """A silo's answer.
 
     Args:
         family: Family of the regression.
         ask: The question.
         blocks: Its rows, at least one block, which may be without rows.
-        left_out: Number of its rows that lack a value, read after the blocks.
-
-    Raises:
-        ConfigError: There is no such step.
     """
     steps = {"moments": _moments, "sums": _sums, "firth": firth.answer, "meat": _meat, "patterns": _count_patterns}
-    if ask.step not in steps:
-        raise ConfigError(f"a regression has the steps {', '.join(steps)}; got {ask.step!r}.")
     out = steps[ask.step](family, ask, _cut(blocks))
-    return np.append(out, left_out()) if ask.step in ("moments", "patterns") else out
+    return np.append(out, 0.0) if ask.step in ("moments", "patterns") else out  # rows left out stand beside it
 
 
 def _cut(blocks: Iterable[Rows]) -> Iterator[Rows]:
@@ -222,20 +210,19 @@ def fit(
             None: they are the same. Without an intercept its first row says what the constant would change by.
         intercept: Whether the first column is one of ones. Of an ordinal model there is none.
         penalty: Strength of an L2 penalty on columns of deviation 1, the intercept left out.
-        robust: One of :data:`ROBUST`: a row, or a cluster, with its weight is one observation, as R's ``sandwich``.
+        robust: HC0, HC1 (Huber and White), or CR0, CR1 by cluster: a row, or a cluster, with its weight is one
+            observation, as R's ``sandwich``.
             HC1 has the factor n/(n − k); CR1 has G/(G − 1), and of a linear model (n − 1)/(n − k) too, as ``vcovCL``.
         use_firth: Firth's method, of a logistic model, with profile likelihood.
         level: Level of the intervals of Firth's method.
         most: Rounds after which a search gives up.
 
     Raises:
-        ConfigError: Settings do not fit each other.
         DataError: There are no rows, too few, or an outcome that does not vary.
     """
-    _check_settings(family, intercept, penalty, robust, use_firth)
     levels = tuple(levels) or tuple(map(str, range(family.levels)))
     answers = yield Ask("moments")
-    rows, left_out = ({name: round(float(one[k])) for name, one in answers.items()} for k in (0, -1))
+    rows = {name: round(float(one[0])) for name, one in answers.items()}
     at = Moments.of(np.sum(list(answers.values()), axis=0)[1:-1], len(names), family.levels or 1)
     _check_outcome(family, at, levels)
     columns = independent(at.gram - np.outer(at.x, at.x) / at.exposure if family.has_cuts else at.gram)
@@ -274,7 +261,7 @@ def fit(
         theta[kept] = made.beta
         answers = yield Ask("meat", {"theta": theta, "clusters": np.array(float(robust.startswith("CR")))})
         flat = np.sum(list(answers.values()), axis=0)
-        meat, clusters = _symmetric(flat[:-1])[np.ix_(kept, kept)], round(float(flat[-1]))
+        meat, clusters = symmetric(flat[:-1])[np.ix_(kept, kept)], round(float(flat[-1]))
         covariance = bread @ meat @ bread * _factor(robust, family, sum(rows.values()), int(columns.sum()), clusters)
     estimate = _spread_out(back @ made.beta, kept)
     covariance = _spread_out(back @ covariance @ back.T, kept)
@@ -296,8 +283,6 @@ def fit(
         log_likelihood=float(value),
         parameters=len(made.beta) + isinstance(family, Linear),
         rows=rows,
-        left_out=left_out,
-        weight=weight,
         rounds=1 + made.rounds + bool(robust),
         dispersion=dispersion,
         theta=(float(theta[0]), float(theta[1])),
@@ -325,11 +310,8 @@ def fit_patterns(
         local: What :func:`fit` gives for the family, without a robust covariance.
 
     Raises:
-        ConfigError: Settings do not fit each other.
         DataError: There are no rows, too few, or an outcome that does not vary.
     """
-    if isinstance(family, NegativeBinomial):
-        raise ConfigError("a negative binomial model needs more than counts by pattern; ask without patterns.")
     answers = yield Ask("patterns", {"patterns": np.asarray(patterns, float)})
     total = np.sum(list(answers.values()), axis=0)
     table, constant = total[:-2].reshape(len(patterns), -1), float(total[-2])
@@ -349,14 +331,11 @@ def fit_patterns(
             twice = np.concatenate([patterns[used]] * 2)
             rows = Rows.of(twice, np.append(mean - apart, mean + apart), weight=np.tile(weight / 2, 2))
     made = run(local, lambda ask: {"": answer(family, ask, [rows])})
-    if made.robust:
-        raise ConfigError("a robust covariance needs more than counts by pattern; ask without patterns.")
     counted = [one[:-2].reshape(len(patterns), -1)[:, 0].sum() for one in answers.values()]
     return replace(
         made,
         log_likelihood=made.log_likelihood - (constant if isinstance(family, Poisson) else 0.0),
         rows={name: round(float(n)) for name, n in zip(answers, counted, strict=True)},
-        left_out={name: round(float(one[-1])) for name, one in answers.items()},
         rounds=1,
     )
 
@@ -443,7 +422,7 @@ def _climb(
             sums = Sums.of(flat[:half], m)
             sums = Sums(sums.value, sums.gradient[kept], sums.information[inner])
             if len(flat) > half:
-                by_design = _symmetric(flat[half:])[inner]
+                by_design = symmetric(flat[half:])[inner]
                 if np.linalg.eigvalsh(sums.information)[0] <= 0:
                     by_design[-1, -1] = abs(by_design[-1, -1])
                     sums = sums._replace(information=by_design)
@@ -472,14 +451,6 @@ def invert(matrix: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
     return scale[:, None] * np.linalg.pinv(matrix * np.outer(scale, scale), hermitian=True) * scale
 
 
-def _symmetric(flat: Float[np.ndarray, " numbers"]) -> Float[np.ndarray, "m m"]:
-    """A matrix from its upper triangle."""
-    m = round((np.sqrt(8 * len(flat) + 1) - 1) / 2)
-    out = np.zeros((m, m))
-    out[np.triu_indices(m)] = flat
-    return out + np.triu(out, 1).T
-
-
 def _spread_out(values: Float[np.ndarray, "..."], kept: Bool[np.ndarray, " m"]) -> Float[np.ndarray, "..."]:
     """A vector or matrix of all parameters, NaN where one was not estimated."""
     out = np.full((len(kept),) * values.ndim, np.nan)
@@ -491,17 +462,6 @@ def _factor(robust: str, family: Family, n: int, k: int, clusters: int) -> float
     """Correction of a robust covariance for few rows or clusters."""
     linear = (n - 1) / (n - k) if isinstance(family, Linear) else 1.0
     return {"HC1": n / (n - k), "CR1": linear * clusters / max(clusters - 1, 1)}.get(robust, 1.0)
-
-
-def _check_settings(family: Family, intercept: bool, penalty: float, robust: str, use_firth: bool) -> None:
-    if robust and robust not in ROBUST:
-        raise ConfigError(f"a robust covariance is one of {', '.join(ROBUST)}; got {robust!r}.")
-    if penalty < 0 or (penalty and (use_firth or robust)) or (use_firth and robust):
-        raise ConfigError("take one of an L2 penalty above 0, Firth's method and a robust covariance.")
-    if use_firth and not isinstance(family, Logistic):
-        raise ConfigError(f"Firth's method is for a logistic model, not for {family.name}.")
-    if intercept and family.has_cuts:
-        raise ConfigError("an ordinal model has cut points in place of an intercept.")
 
 
 def _check_outcome(family: Family, at: Moments, levels: Sequence[str]) -> None:

@@ -31,6 +31,10 @@ from fedrank.silos.studies.table_one import TableOne, finite
 
 #: Effects that a headline lists.
 _LISTED = 3
+#: What was done with p-values, by the plan's correction.
+CORRECTED = {
+    "holm": "corrected by Holm’s method", "bonferroni": "corrected by Bonferroni’s method", "none": "not corrected",
+}  # fmt: skip
 #: Models whose effects are ratios: what exp of a coefficient is.
 RATIOS = {
     "logistic": "odds ratio",
@@ -248,7 +252,9 @@ def _result_of(book: Codebook, question: Question, one: Progress) -> Answered:
             question, one, notes=tuple(notes), more=more if several else {}, log_rank=result.p if several else np.nan
         )
     if isinstance(result, MetaFit):
-        return Answered(question, one, _effects_of(book, question, result), (*notes, *_notes_of_meta(result)))
+        without = sorted({silo for of in result.pooled for silo in of.without})
+        notes += [f"Without an estimate of some coefficient by its own rows: {', '.join(without)}."] if without else []
+        return Answered(question, one, _effects_of(book, question, result), tuple(notes))
     if not isinstance(result, Estimates):
         return Answered(question, one, notes=tuple(notes))
     joint = _joint_tests(result, prepare(question, book).design)
@@ -293,11 +299,6 @@ def _effects_of(book: Codebook, question: Question, result: MetaFit) -> tuple[Ef
         )
         for of in result.pooled
     )  # fmt: skip
-
-
-def _notes_of_meta(result: MetaFit) -> list[str]:
-    without = sorted({silo for of in result.pooled for silo in of.without})
-    return [f"Without an estimate of some coefficient by its own rows: {', '.join(without)}."] if without else []
 
 
 def _numbers(result: Estimates) -> dict[str, float]:
@@ -401,12 +402,7 @@ def methods(made: Coordinator) -> str:
             said += [f"Not in it: {', '.join(missing)}."] if missing else []
     tests = sum(one.n_tests for one in found)
     if tests:
-        how = {"holm": "Holm’s method", "bonferroni": "Bonferroni’s method"}.get(book.correction)
-        said.append(
-            f"p-values of the plan’s {tests} tests were corrected by {how}."
-            if how
-            else f"p-values of the plan’s {tests} tests were not corrected."
-        )
+        said.append(f"p-values of the plan’s {tests} tests were {CORRECTED[book.correction]}.")
     least = book.rules.smallest_cell
     if made.simulated:
         said.append(f"Counts below {least} were not told." if least > 1 else "No count was too small to be told.")

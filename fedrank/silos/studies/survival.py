@@ -7,7 +7,7 @@ of the events first, and a row without an event counts until the last of these t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,8 +16,8 @@ from jaxtyping import Float, Int
 from scipy.sparse import csr_matrix
 from scipy.special import ndtri
 
-from fedrank.core.errors import ConfigError, DataError
-from fedrank.silos.glm import Fit, Sums, maximise
+from fedrank.core.errors import DataError
+from fedrank.silos.glm import Fit, Sums, maximise, symmetric
 from fedrank.silos.studies.meta import Estimates, chi2_tail
 from fedrank.silos.studies.protocol import Analysis, Answers, Ask, Rows
 from fedrank.silos.studies.regression import endless, independent, invert, sum_squares
@@ -29,8 +29,6 @@ _HELD = 4_000_000
 _CLOSE, _GIVEN_UP = 1e-18, 1e-6
 #: Largest linear predictor, whichever its sign.
 _LARGEST = 300.0
-#: Ways to measure time in the test of proportional hazards.
-TRANSFORMS = ("km", "log", "identity")
 
 
 class Grid(NamedTuple):
@@ -60,12 +58,7 @@ class Grid(NamedTuple):
         """Cell of each row, and whether it had an event at the time of the cell.
 
         Each stratum has a cell of rows that are never at risk, then one of each time, of rows at risk until then.
-
-        Raises:
-            DataError: A row's stratum is not one of the question's.
         """
-        if len(stratum) and not 0 <= stratum.min() <= stratum.max() < self.strata:
-            raise DataError(f"strata are numbered from 0 to {self.strata - 1}; got {stratum.min()} to {stratum.max()}.")
         reached = np.searchsorted(self.times, rows.y, side="right" if self.exact else "left") + (not self.exact)
         event = (rows.event > 0) & (reached > 0) & (reached <= len(self.times))
         return stratum * (len(self.times) + 1) + np.minimum(reached, len(self.times)), event
@@ -77,11 +70,6 @@ class Grid(NamedTuple):
         cells = self.strata * (len(self.times) + 1)
         put = csr_matrix((np.ones(len(place)), (place, np.arange(len(place)))), (cells, len(place)))
         return np.asarray(put @ values).reshape(self.strata, len(self.times) + 1, -1)[:, 1:]
-
-
-def _from_end(values: Float[np.ndarray, "strata times k"]) -> Float[np.ndarray, "strata times k"]:
-    """Sums of a time and all later ones: from rows by their last time to rows at risk."""
-    return np.cumsum(values[:, ::-1], axis=1)[:, ::-1]
 
 
 class _Risk(NamedTuple):
@@ -153,7 +141,7 @@ class _Likelihood:
     def __init__(self, risk: _Risk, efron: bool) -> None:
         self.risk = risk
         self.p = risk.x.shape[2]
-        at_risk = _from_end(risk.s)
+        at_risk = np.cumsum(risk.s[:, ::-1], axis=1)[:, ::-1]  # from rows by their last time
         self.cells = np.nonzero(risk.events > 0.5)
         self.s, self.d, self.x = at_risk[self.cells], risk.d[self.cells], risk.x[self.cells]
         self.weight, self.events = risk.weight[self.cells], np.round(risk.events[self.cells]).astype(int)
@@ -180,7 +168,7 @@ class _Likelihood:
         """Information of the cells, each times a weight."""
         s1, d1 = self.s[:, 1 : 1 + self.p], self.d[:, 1 : 1 + self.p]
         above = (weight * self.first[0]) @ self.s[:, 1 + self.p :] - (weight * self.first[1]) @ self.d[:, 1 + self.p :]
-        squares = Sums.of(np.concatenate([np.zeros(1 + self.p), above]), self.p).information
+        squares = symmetric(above)
         b0, b1, b2 = (weight * one for one in self.second)
         cross = (s1 * b1[:, None]).T @ d1
         return squares - (s1 * b0[:, None]).T @ s1 + cross + cross.T - (d1 * b2[:, None]).T @ d1
@@ -202,20 +190,16 @@ class _Likelihood:
         out[self.cells] = np.column_stack([a0, s1 * b0 - d1 * b1, a0 - a1, s1 * (b0 - b1) - d1 * (b1 - b2), mean])
         return out
 
-    def proportional(self, transform: str, times: Float[np.ndarray, " times"]) -> Float[np.ndarray, "tests 3"]:
+    def proportional(self) -> Float[np.ndarray, "tests 3"]:
         """Score tests that a coefficient does not change with time, as R's ``cox.zph``.
 
         The result has χ², degrees of freedom and p-value of each column, then of all together.
-        Each column times a centred function of time is one more column with coefficient 0 (Grambsch and Therneau,
-        Biometrika 1994).
+        Each column times a centred function of time, 1 − Kaplan and Meier's estimate just before, is one more column
+        with coefficient 0 (Grambsch and Therneau, Biometrika 1994).
         """
-        if transform == "km":  # 1 − Kaplan and Meier's estimate just before
-            at_risk = self.risk.rows.sum(axis=0)[::-1].cumsum()[::-1]
-            stay = np.cumprod(1 - self.risk.events.sum(axis=0) / np.maximum(at_risk, 1))
-            times = 1 - np.append(1.0, stay)[:-1]
-        elif transform == "log":
-            times = np.log(times)
-        g = times[self.cells[1]]
+        at_risk = self.risk.rows.sum(axis=0)[::-1].cumsum()[::-1]
+        stay = np.cumprod(1 - self.risk.events.sum(axis=0) / np.maximum(at_risk, 1))
+        g = (1 - np.append(1.0, stay)[:-1])[self.cells[1]]
         g = g - self.events @ g / self.events.sum()
         score = g @ (self.x - self.means)
         own, between, of_time = (self.information(g**k) for k in range(3))
@@ -228,23 +212,19 @@ class _Likelihood:
 # What a silo answers.
 
 
-def answer(ask: Ask, blocks: Iterable[Rows], left_out: Callable[[], int] = lambda: 0) -> Float[np.ndarray, " numbers"]:
+def answer(ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
     """A silo's answer.
 
     Args:
         ask: The question.
         blocks: Its rows, at least one block, which may be without rows.
-        left_out: Number of its rows that lack a value, read after the blocks.
 
     Raises:
-        ConfigError: There is no such step.
-        DataError: A stratum that the question does not know, or more times than it allows.
+        DataError: Events have more times than the question allows.
     """
     steps = {"times": _event_times, "sums": _sums, "meat": _meat, "counts": _counts}
-    if ask.step not in steps:
-        raise ConfigError(f"an analysis of survival has the steps {', '.join(steps)}; got {ask.step!r}.")
     out = steps[ask.step](ask, blocks)
-    return np.append(out, left_out()) if ask.step in ("sums", "counts") else out
+    return np.append(out, 0.0) if ask.step in ("sums", "counts") else out  # rows left out stand beside it
 
 
 def _event_times(ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
@@ -317,8 +297,6 @@ def _counts(ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
     cells = grid._replace(strata=grid.strata * groups)
     for block in blocks:
         group = block.x[:, 0].astype(int) if block.x.shape[1] else np.zeros(len(block.y), int)
-        if len(group) and not 0 <= group.min() <= group.max() < groups:
-            raise DataError(f"groups are numbered from 0 to {groups - 1}; got {group.min()} to {group.max()}.")
         rows += len(block.y)
         place, event = cells.place(block, block.stratum * groups + group)
         total = total + cells.add(place, block.weight[:, None] * np.column_stack([np.ones(len(event)), event]))
@@ -346,13 +324,10 @@ class CoxFit(Estimates):
     ties: str = "efron"
 
 
-def _ask_times(times: Sequence[float] | None, strata: int, most: int) -> Generator[Ask, Answers, Grid]:
+def _ask_times(times: Sequence[float] | np.ndarray | None, strata: int, most: int) -> Generator[Ask, Answers, Grid]:
     """The times of an analysis: given ends of bins, or those of events, for which one round asks."""
     if times is not None:
-        given = np.asarray(times, float)
-        if not (len(given) and (np.diff(given) > 0).all()):
-            raise ConfigError("times must be given in ascending order.")
-        return Grid(given, False, strata)
+        return Grid(np.asarray(times, float), False, strata)
     answers = yield Ask("times", {"most": np.array(float(most))})
     found = np.unique(np.concatenate(list(answers.values())))
     return Grid(found[np.isfinite(found)], True, strata)
@@ -360,14 +335,13 @@ def _ask_times(times: Sequence[float] | None, strata: int, most: int) -> Generat
 
 def fit_cox(
     names: Sequence[str],
-    times: Sequence[float] | None = None,
+    times: Sequence[float] | np.ndarray | None = None,
     *,
     strata: int = 1,
     by_silo: bool = False,
     ties: str = "efron",
     own: Float[np.ndarray, "q q"] | None = None,
     robust: str = "",
-    transform: str = "km",
     most: int = 50,
     most_times: int = 4096,
 ) -> Analysis[CoxFit]:
@@ -383,19 +357,12 @@ def fit_cox(
         own: Map from (a constant, the coefficients) to the columns' own units, as of
             :func:`fedrank.silos.studies.regression.fit`.
         robust: HC0, or CR0 by cluster, from score residuals, as R's ``coxph``.
-        transform: One of :data:`TRANSFORMS`, of the test of proportional hazards.
         most: Rounds after which the search gives up.
         most_times: Most exact times of events that a silo may have.
 
     Raises:
-        ConfigError: Settings do not fit each other.
         DataError: There is no event, or no column varies.
     """
-    if ties not in ("efron", "breslow") or robust not in ("", "HC0", "CR0") or transform not in TRANSFORMS:
-        raise ConfigError(
-            f"ties are efron or breslow, errors HC0 or CR0, a transform one of {', '.join(TRANSFORMS)}; "
-            f"got {ties!r}, {robust!r}, {transform!r}."
-        )
     p, efron, rounds = len(names), ties == "efron", 0
     if by_silo and times is None:
         grid = Grid(np.zeros(0), True, strata)
@@ -408,7 +375,7 @@ def fit_cox(
 
     def ask(theta: np.ndarray) -> Generator[Ask, Answers, tuple[Sums, _Likelihood | None]]:
         answers = yield Ask("sums", {"theta": theta, **flags})
-        met.update({name: [round(float(one[k])) for k in (0, 1, -1)] for name, one in answers.items()})
+        met.update({name: [round(float(one[k])) for k in (0, 1)] for name, one in answers.items()})
         flat = np.sum(list(answers.values()), axis=0)
         if not flat[1] > 0:
             raise DataError("no row has an event; there is nothing to fit.")
@@ -448,11 +415,11 @@ def fit_cox(
         })  # fmt: skip
         rounds += 1
         flat = np.sum(list(answers.values()), axis=0)
-        meat = Sums.of(np.concatenate([np.zeros(1 + p), flat[:-1]]), p).information[inner]
+        meat = symmetric(flat[:-1])[inner]
         covariance, clusters = covariance @ meat @ covariance, round(float(flat[-1]))
     tests = np.full((p + 1, 3), np.nan)
     if last is not None and columns.all() and not ends:
-        tests = last.proportional(transform, grid.times)
+        tests = last.proportional()
     back = np.eye(p) if own is None else own[1:, 1:]
     estimate, spread = np.full(p, np.nan), np.full((p, p), np.nan)
     estimate[columns] = back[inner] @ made.beta
@@ -466,7 +433,6 @@ def fit_cox(
         log_likelihood=made.at.value,
         parameters=len(made.beta),
         rows={name: one[0] for name, one in met.items()},
-        left_out={name: one[2] for name, one in met.items()},
         rounds=rounds,
         aliased=tuple(name for name, there in zip(names, columns, strict=True) if not there),
         separated=tuple(str(names[k]) for k in unknown),
@@ -533,7 +499,6 @@ class Survival(NamedTuple):
         degrees: Its degrees of freedom.
         p: p-value.
         rows: Rows of each silo.
-        left_out: Rows of each that lack a value.
         rounds: Asks.
     """
 
@@ -542,12 +507,11 @@ class Survival(NamedTuple):
     degrees: int
     p: float
     rows: dict[str, int]
-    left_out: dict[str, int]
     rounds: int
 
 
 def compare_groups(
-    groups: Sequence[str], times: Sequence[float] | None = None, *, strata: int = 1, most_times: int = 4096
+    groups: Sequence[str], times: Sequence[float] | np.ndarray | None = None, *, strata: int = 1, most_times: int = 4096
 ) -> Analysis[Survival]:
     """Kaplan-Meier curves by group and the log-rank test of them, within strata.
 
@@ -572,8 +536,8 @@ def compare_groups(
         _curve(name, grid.times, n, d)
         for name, n, d in zip(groups, at_risk.sum(axis=0), events.sum(axis=0), strict=True)
     ]
-    rows, left_out = ({name: round(float(one[k])) for name, one in answers.items()} for k in (0, -1))
-    return Survival(curves, *_log_rank(at_risk, events), rows, left_out, 1 + (times is None))
+    rows = {name: round(float(one[0])) for name, one in answers.items()}
+    return Survival(curves, *_log_rank(at_risk, events), rows, 1 + (times is None))
 
 
 def _curve(name: str, times: np.ndarray, n: Float[np.ndarray, " times"], d: Float[np.ndarray, " times"]) -> Curve:

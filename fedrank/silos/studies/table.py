@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -285,11 +285,6 @@ def _levels(values: Any, column: Column, count: Counter[str]) -> Float[np.ndarra
     return out
 
 
-def guess_names(values: Iterable[Any]) -> list[str]:
-    """Names of silos in a column, in order, missing ones left out."""
-    return sorted({as_text(value) for value in values if not _is_missing(value)})
-
-
 def _is_missing(value: Any) -> bool:
     return value is None or value != value or (isinstance(value, str) and value.strip().lower() in MISSING)
 
@@ -328,7 +323,7 @@ def draft_codebook(
     """
     columns = read_columns(path)
     whose = columns.pop(site, None)
-    names = tuple(silos) or tuple(guess_names(whose or ()))
+    names = tuple(silos) or tuple(sorted({as_text(value) for value in whose or () if not _is_missing(value)}))
     if not names:
         raise DataError(f"name the silos of the study: the file has no column {site!r} that does (--site).", path)
     for name in (*categorical, *identifiers):

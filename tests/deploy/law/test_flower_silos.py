@@ -77,7 +77,7 @@ def test_parties_that_are_not_asked_do_nothing_wherever_they_are(partitions):
 @pytest.fixture(scope="module")
 def silos():
     """Protocol and parties; of the first one what a simulator makes of them, once."""
-    arrays = split_many(generate_silos(SILOS, rows=60, features=8), [SEED], Sizes(12, 20, "rest"))
+    arrays = split_many(generate_silos(SILOS, rows=60, features=8), [SEED], Sizes(12, 20))
     sgd = LocalSgd(TabularNetwork(8, (2,), "none"), epochs=1, batch=6)  # compiles soonest
 
     @functools.cache

@@ -33,7 +33,7 @@ def every(tmp_path_factory):
     names = ("a <b>", "cleveland", "c")
     folder = make_silo_run(tmp_path_factory.mktemp("silos") / "all", target="all", names=names, seeds=3, rounds=2)
     run = load(folder)
-    drawn = silo_page.charts(run)
+    drawn = silo_page.SHOWN.charts(run)
     return run, html_of(run, {name: drawn[name] for name in ("who-helps-whom", "increment-1", "played-2")})
 
 
@@ -148,7 +148,7 @@ def test_less_log_loss_is_better(tmp_path):
     run = load(folder)
     assert silo_tables.against(run, "hungarian", "alone").mean > 9
     assert "Test log-loss" in words_of(folder) and "Test AUC" not in words_of(folder)
-    assert set(silo_page.charts(run)) >= {"auc-round-0", "played-0"}
+    assert set(silo_page.SHOWN.charts(run)) >= {"auc-round-0", "played-0"}
 
 
 def test_a_helper_s_share_adds_up_the_sets_that_it_is_in(tmp_path):
@@ -166,7 +166,7 @@ def test_a_helper_s_share_adds_up_the_sets_that_it_is_in(tmp_path):
 def test_arms_told_by_clusters_are_named_by_their_silos(tmp_path):
     folder = make_silo_run(tmp_path / "run", rounds=2, seeds=3)
     changed(folder, "silos.json", lambda silos: silos.update(arms={}))
-    assert "hungarian + long-beach" in silo_page.charts(load(folder))["increment-0"].svg
+    assert "hungarian + long-beach" in silo_page.SHOWN.charts(load(folder))["increment-0"].svg
 
 
 def test_a_silo_that_was_never_compared_has_no_verdict(tmp_path):
@@ -240,7 +240,7 @@ def test_a_figure_of_each_kind_and_a_file_for_each(one):
 
 def test_what_a_rule_expects_is_drawn_where_it_decides(tmp_path):
     folder = make_silo_run(tmp_path / "run", rounds=2, seeds=2, rule="ucb")
-    assert {"estimate-0", "increment-0"} <= set(silo_page.charts(load(folder)))
+    assert {"estimate-0", "increment-0"} <= set(silo_page.SHOWN.charts(load(folder)))
 
 
 # -- other runs ------------------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ def test_what_a_rule_expects_is_drawn_where_it_decides(tmp_path):
 
 def test_a_protocol_without_arms_has_a_page_too(tmp_path):
     folder = make_silo_run(tmp_path / "run", protocol="fedavg", rounds=2)
-    assert set(silo_page.charts(load(folder))) == {"opening", "auc-round-0"}
+    assert set(silo_page.SHOWN.charts(load(folder))) == {"opening", "auc-round-0"}
     said = words_of(folder)
     assert "Who helps whom" not in said and "Which arms" not in said and "Final values" in said
 
@@ -257,7 +257,7 @@ def test_an_unfinished_run_is_shown_as_far_as_it_got(tmp_path):
     folder = make_silo_run(tmp_path / "run", rounds=2, done=False)
     for name in ("arms.parquet", "evidence.json", "ledger.jsonl", "privacy.json", "model.json", "messages.json"):
         (folder / name).unlink()
-    assert silo_page.charts(load(folder))
+    assert silo_page.SHOWN.charts(load(folder))
     assert "Unfinished" in words_of(folder) and "Who helps whom" not in words_of(folder)
 
 
@@ -268,7 +268,7 @@ def test_a_value_that_is_undefined_is_no_value(tmp_path):
     frame.with_columns(pl.when(test).then(float("nan")).otherwise("value").alias("value")).write_parquet(
         folder / "metrics.parquet"
     )
-    assert silo_page.charts(load(folder)) and "model is undefined" in words_of(folder)
+    assert silo_page.SHOWN.charts(load(folder)) and "model is undefined" in words_of(folder)
     assert not re.search(r"\bnan\b", words_of(folder))
     frame.with_columns(value=pl.lit(None, pl.Float64)).write_parquet(folder / "metrics.parquet")
     with pytest.raises(RunError, match="no AUC is defined"):

@@ -334,7 +334,6 @@ def test_settings_that_make_no_protocol_are_refused():
         ({"arms": "clusters", "clusters": SILOS}, "clusters"),
         ({"delayed": True}, "delayed"),
         ({"target_weight": 1.0}, "target_weight"),
-        ({"patience": 0}, "patience"),
         ({"probe": True, "pretrain": False}, "pretrain"),
         ({"rule": "fixed", "fixed": 3}, "fixed"),
         ({"crossing": "local"}, "batch norm"),

@@ -21,6 +21,7 @@ from fedrank.silos.data.splits import split_many
 from fedrank.silos.deployment import silos_node, silos_server
 from fedrank.silos.model import SiloModel
 from fedrank.silos.records.private_sgd import Draws, NoisyJudgements
+from fedrank.silos.records.ranges import parse_ranges, standards_of
 
 pytestmark = pytest.mark.slow
 NETWORK = Network(widths=(2,), norm="layer", epochs=1)
@@ -147,3 +148,15 @@ def test_columns_without_a_range_and_ranges_of_no_column_are_refused():
         public_standards(config, ("age", "dose"))
     with pytest.raises(UnknownNameError):
         public_standards(config, ("dose",))
+
+
+def test_ranges_are_read_and_those_that_are_none_are_refused():
+    assert parse_ranges(["a=0:1", "g=u=-1:1"]) == {"a": (0.0, 1.0), "g=u": (-1.0, 1.0)}
+    for text in ("a", "a=1", "=0:1", "a=x:1", "a=0:1:2"):
+        with pytest.raises(ConfigError, match="low:high"):
+            parse_ranges([text])
+    for bad in ((1, 1), (0, np.inf), (np.nan, 1)):
+        with pytest.raises(ConfigError, match="rise"):
+            standards_of(("a", "b"), {"a": bad, "b": (0, 1)})
+    mean, deviation = standards_of(("a", "g=u"), {"a": (-2.0, 6.0)})
+    np.testing.assert_array_equal([mean, deviation], [[2.0, 0.5], [2.0, 0.25]])

@@ -11,7 +11,7 @@ from fedrank.silos.glm import moments_of
 from fedrank.silos.sceptic import ways
 from fedrank.silos.sceptic.auc import ranks
 from fedrank.silos.sceptic.compare import answer, targets_of
-from fedrank.silos.sceptic.learners import PENALTIES, Own, choose_penalty, fit_alone, fit_glm, fit_trees, folds, split
+from fedrank.silos.sceptic.learners import PENALTIES, Own, choose_penalty, fit_alone, fit_glm, fit_trees, folds
 from fedrank.silos.sceptic.probes import alike, association, probe, score_models, verdicts
 from fedrank.silos.sceptic.summary import Summary
 
@@ -61,7 +61,7 @@ def named(probes, silo):
 def test_a_penalised_model_is_scikit_learns():
     (mine, *_), _ = federation(1)
     theirs = LogisticRegression(C=1 / 3, tol=1e-12, max_iter=10**4)
-    moments = moments_of([mine.x])
+    moments = moments_of(mine.x)
     theirs.fit(moments.standardise(mine.x), mine.y)
     made = fit_alone(mine, 3.0)
     np.testing.assert_allclose(made.beta, [*theirs.intercept_, *theirs.coef_[0]], rtol=1e-6)
@@ -106,25 +106,13 @@ def test_fedavg_of_one_silo_with_many_rounds_comes_to_the_penalised_optimum(monk
         np.testing.assert_allclose(beta, fit_glm([(x[rows], mine.y[rows])], 3.0).beta, atol=1e-6)
 
 
-def test_stacking_gives_weight_to_the_model_that_knows_and_none_to_its_opposite():
-    from fedrank.silos.records.ways import stack
-
-    rng = np.random.default_rng(0)
-    truth = 2 * rng.standard_normal(500)
-    y = (rng.random(500) < 1 / (1 + np.exp(-truth))).astype(float)
-    weights = stack(np.column_stack([truth, -truth, rng.standard_normal(500)]), y)
-    assert weights[0] > 0.8 and weights[1] < 0.05 and weights[2] < 0.3
-
-
-def test_folds_and_splits_keep_the_labels_shares():
+def test_folds_keep_the_labels_shares():
     rng = np.random.default_rng(0)
     y = np.array([1.0] * 7 + [0.0] * 33)
     fold = folds(Own(np.zeros((40, 1)), y), 5, rng)
     assert np.bincount(fold).tolist() == [8] * 5
     assert sorted(np.bincount(fold, y).tolist()) == [1, 1, 1, 2, 2]
     assert set(folds(Own(np.zeros((35, 1)), y[5:]), 5, rng)) == {0, 1}  # two rows of the rarer label
-    test = split(y, 0.3, rng)
-    assert test.sum() == 12 and y[test].sum() == 2
 
 
 # ---------------------------------------------------------------------------------------------------------- probes
@@ -357,10 +345,10 @@ def test_a_division_of_a_run_keeps_copies_on_one_side():
     own_ = doubled(np.random.default_rng(2), 60)
     table = SiloTable("t", (Silo("a", own_.x, own_.y.astype(np.int8)),), ("x0", "x1"), "y")
     for stratified in (False, True):
-        train, vali, test = split(table, 0, Sizes(0.5, 0.25, 0.25), stratified)
+        train, vali, test = split(table, 0, Sizes(0.5, 0.25), stratified)
         seen = [{tuple(row) for row in np.asarray(part.x)[0, : int(part.n[0])]} for part in (train, vali, test)]
         assert sum(map(len, seen)) <= 60 + 2, "a group is cut at most at the two ends of parts"
-    private = split(table, 0, Sizes(0.5, 0.25, 0.25), public=(np.zeros(2), np.ones(2)))
+    private = split(table, 0, Sizes(0.5, 0.25), public=(np.zeros(2), np.ones(2)))
     rows = [tuple(row) for row in np.asarray(private.train.x)[0]]
     assert len(set(rows)) > 45, "with an ε the division does not look at what rows hold"
 

@@ -7,8 +7,8 @@ from silo_worlds import make_rule
 
 from fedrank.silos.averaging import average
 from fedrank.silos.bandits.rules import cluster_arms, members_of, start, update
-from fedrank.silos.bandits.statistics import differences
 from fedrank.silos.data.splits import Rows
+from fedrank.silos.evidence import differences
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import Gradient, TabularNetwork
 from fedrank.silos.party import finite_or, update_rows

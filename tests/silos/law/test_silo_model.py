@@ -125,7 +125,7 @@ def test_text_columns_are_coded_as_in_training():
         "sex": ["f", "m", "f", "f", "m", "m"],
         "code": ["1", "2", "1.0", "3", "2", "1"],
     }
-    table = table_of(columns, "mine", label="ill", categorical=("code",))
+    table = table_of(columns, "mine", Silos(label="ill", categorical=("code",)))
     network = TabularNetwork(table.n_features, (), "none")
     n = table.n_features
     model = SiloModel(

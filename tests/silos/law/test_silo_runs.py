@@ -165,6 +165,16 @@ def test_what_cannot_be_is_said():
             TASK.build(config.resolved())
 
 
+def test_settings_out_of_range_are_refused_by_name():
+    for name, values in {
+        "bandit.epsilon": (-0.1, 1.1), "bandit.every": (-1,), "bandit.chance": (2.0,), "bandit.fixed": (-1,),
+        "bandit.patience": (0,), "network.epochs": (0,), "network.batch": (0,), "network.weight_decay": (-1.0,),
+    }.items():  # fmt: skip
+        for value in values:
+            with pytest.raises(ConfigError, match=f"{name} must be"):
+                with_setting(SMALL, name, value)
+
+
 @pytest.mark.slow
 def test_the_marks_are_runs_with_a_fixed_arm(tmp_path):
     one = dataclasses.replace(SMALL, silos=dataclasses.replace(SMALL.silos, target="0"))

@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
+from silo_worlds import read_file
 
 from fedrank.cli.main import main
 from fedrank.core.errors import DataError
-from fedrank.silos.data.files import read_silos
 from fedrank.silos.data.tables import Silo, SiloTable
 from fedrank.silos.sceptic.auc import auc
 from fedrank.silos.sceptic.compare import answer
@@ -141,7 +141,7 @@ def test_visits_that_no_column_names_are_told_of(tmp_path):
         ]
     path = tmp_path / "visits.csv"
     path.write_text("\n".join(lines) + "\n")
-    assert any("--person id" in note for note in read_silos(path).notes)
-    named = read_silos(path, person="id")
+    assert any("--person id" in note for note in read_file(path).notes)
+    named = read_file(path, person="id")
     assert "id" not in named.feature_names and not any("person" in note for note in named.notes)
     assert [len(set(silo.person.tolist())) for silo in named.silos] == [60, 60]

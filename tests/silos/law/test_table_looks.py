@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 from short_settings import run_of
+from silo_worlds import read_file
 
 from fedrank.cli.main import call
 from fedrank.core.errors import DataError
 from fedrank.silos.build import build_silos
 from fedrank.silos.config import Silos
 from fedrank.silos.data.coding import Coding
-from fedrank.silos.data.files import read_columns, read_silos
+from fedrank.silos.data.files import read_columns
 from fedrank.silos.data.looks import looks_wrong
 from fedrank.silos.deployment import read_table
 
@@ -44,11 +45,11 @@ def test_what_looks_wrong_is_named_with_what_mends_it(tmp_path):
         (lambda row, label: 999 if row % 11 == 0 else 40 + row % 30, "is 999 in 9 rows", "--missing 999"),
         (lambda row, label: 1e30 if row == 4 else row % 17, "flattens the column", "--drop odd"),
     ]:
-        table = read_silos(written(tmp_path, odd=column))
+        table = read_file(written(tmp_path, odd=column))
         (note,) = said(table, "odd")
         assert why in note and mends in note and not said(table, "pressure")
         if mends.startswith("--missing"):
-            mended = read_silos(tmp_path / "mine.csv", missing=(mends.split()[1],))
+            mended = read_file(tmp_path / "mine.csv", missing=(mends.split()[1],))
             assert not said(mended, "odd")
             gaps = sum(int(np.isnan(silo.features[:, 1]).sum()) for silo in mended.silos)
             assert gaps == 9
@@ -57,13 +58,13 @@ def test_what_looks_wrong_is_named_with_what_mends_it(tmp_path):
 @pytest.mark.parametrize("unknown", ["k.A.", "n/d", "NS/NC"])
 def test_a_text_for_an_unknown_value_is_named(unknown, tmp_path):
     file = written(tmp_path, sex=lambda row, label: unknown if row % 11 == 0 else "fm"[row % 2])
-    (note,) = said(read_silos(file), f"sex={unknown}")
+    (note,) = said(read_file(file), f"sex={unknown}")
     assert f"--missing {unknown}" in note
-    assert read_silos(file, missing=(unknown,)).feature_names == ("pressure", "sex=m")
+    assert read_file(file, missing=(unknown,)).feature_names == ("pressure", "sex=m")
 
 
 def test_an_outlier_does_not_hide_a_code_for_a_missing_value(tmp_path):
-    table = read_silos(
+    table = read_file(
         written(tmp_path, odd=lambda row, label: 1e30 if row == 4 else 999 if row % 11 == 0 else 40 + row % 30)
     )
     code, outlier = said(table, "odd")
@@ -83,14 +84,14 @@ def test_honest_columns_are_left_in_peace():
 def test_dates_are_refused_by_name_and_may_be_dropped(tmp_path):
     path = written(tmp_path, seen=lambda row, label: f"2024-03-{1 + row % 9:02d}")
     with pytest.raises(DataError, match=r"'seen' holds dates, such as '2024-03-0\d'; leave it out"):
-        read_silos(path)
-    assert read_silos(path, drop=("seen",)).feature_names == ("pressure",)
+        read_file(path)
+    assert read_file(path, drop=("seen",)).feature_names == ("pressure",)
 
 
 def test_decimal_commas_and_separators_are_recognised(tmp_path):
     for separator in [";", "\t", "|"]:
         path = written(tmp_path, separator=separator, dose=lambda row, label: f"{row % 7},{row % 10}")
-        table = read_silos(path)
+        table = read_file(path)
         assert table.feature_names == ("pressure", "dose") and "decimal commas" in said(table, "dose")[0]
         assert table.silos[0].features[:3, 1].tolist() == pytest.approx([0.0, 3.3, 6.6])
 
@@ -109,7 +110,7 @@ def test_decimal_commas_and_separators_are_recognised(tmp_path):
 def test_numbers_are_read_where_the_column_allows_one_reading(tmp_path, cells, numbers):
     path = written(tmp_path, separator=";", odd=lambda row, label: cells[row % len(cells)])
     columns = read_columns(path)
-    table = read_silos(path)
+    table = read_file(path)
     assert table.feature_names == ("pressure", "odd")
     found = {owner: [] for owner in "abc"}
     for row, owner in enumerate(columns["silo"]):
@@ -127,43 +128,43 @@ def test_numbers_are_read_where_the_column_allows_one_reading(tmp_path, cells, n
 )
 def test_numbers_among_text_are_a_question_that_names_column_and_value(tmp_path, cells):
     path = written(tmp_path, separator=";", odd=lambda row, label: cells[row % len(cells)])
-    for read in (read_silos, lambda path: read_table(path, Silos())):
+    for read in (read_file, lambda path: read_table(path, Silos())):
         with pytest.raises(DataError, match=rf"column 'odd' has .*'{cells[0]}'.*--categorical odd"):
             read(path)
-    assert len([n for n in read_silos(path, categorical=("odd",)).feature_names if n.startswith("odd=")]) >= 1
+    assert len([n for n in read_file(path, categorical=("odd",)).feature_names if n.startswith("odd=")]) >= 1
     if len(cells) > 2:
-        assert "odd" in read_silos(path, missing=(cells[0],)).feature_names
+        assert "odd" in read_file(path, missing=(cells[0],)).feature_names
 
 
 def test_of_numbers_with_decimal_commas_the_one_that_is_none_is_named(tmp_path):
     path = written(tmp_path, separator=";", crp=lambda row, label: "<5" if row == 7 else f"{row},{row % 10}")
     with pytest.raises(DataError, match=r"1 of 90 values.*row 8: '<5'\..*--missing '<5'"):
-        read_silos(path)
+        read_file(path)
 
 
 @pytest.mark.parametrize("cell", ["03-Mar-2024", "3 March 2024", "Mar 3, 2024", "2024/03/03", "3.3.2024", "03-03-24"])
 def test_dates_in_other_forms_are_refused_by_name(tmp_path, cell):
     path = written(tmp_path, separator=";", seen=lambda row, label: cell)
     with pytest.raises(DataError, match="'seen' holds dates"):
-        read_silos(path)
+        read_file(path)
 
 
 def test_ids_with_underscores_are_names(tmp_path):
     """Python's float reads the text 1_2 as 12; in a table it is an id, so the column stays one of levels."""
     path = written(tmp_path, bed=lambda row, label: f"1_{row % 3}")
-    assert [name for name in read_silos(path).feature_names if "bed" in name] == ["bed=1_0", "bed=1_1", "bed=1_2"]
+    assert [name for name in read_file(path).feature_names if "bed" in name] == ["bed=1_0", "bed=1_1", "bed=1_2"]
 
 
 def test_names_that_differ_in_spelling_alone_are_refused(tmp_path):
     path = written(tmp_path, ward=lambda row, label: ("East", "east ", "West")[row % 3] if row > 3 else "West")
     with pytest.raises(DataError, match=r"column 'ward' has the values 'East' and 'east'.*--categorical ward"):
-        read_silos(path)
-    assert read_silos(path, categorical=("ward",)).n_features == 4
+        read_file(path)
+    assert read_file(path, categorical=("ward",)).n_features == 4
     path.write_text(path.read_text().replace("\na,", "\nA,", 1))
     with pytest.raises(DataError, match=r"column 'silo' names the silos 'A' and 'a'"):
-        read_silos(path, drop=("ward",))
+        read_file(path, drop=("ward",))
     with pytest.raises(DataError, match=r"label 'ill' has the values 'Yes' and 'yes'"):
-        read_silos(written(tmp_path, ill=lambda row, label: ("yes", "no", "Yes")[row % 3]), label="ill", positive="yes")
+        read_file(written(tmp_path, ill=lambda row, label: ("yes", "no", "Yes")[row % 3]), label="ill", positive="yes")
 
 
 def test_a_silo_that_is_too_small_is_left_out_with_a_sentence_and_the_target_is_not(tmp_path):

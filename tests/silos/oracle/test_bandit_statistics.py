@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedrank.core.errors import ConfigError, DataError
 from fedrank.silos.bandits import rules
-from fedrank.silos.bandits.statistics import EXACT_PAIRS, differences, intervals, judge_inversion
+from fedrank.silos.evidence import EXACT_PAIRS, differences, interval, inversion_p
 
 # paired differences
 
@@ -51,19 +50,12 @@ def test_the_target_has_nothing_to_be_compared_with():
 # intervals
 
 
-def test_intervals_are_those_of_student_and_skip_what_is_missing():
-    samples = np.random.default_rng(10).normal(size=(9, 3))
-    samples[2, 1] = samples[5, 1] = np.nan
-    samples[1:, 2] = np.nan
-    found = intervals(samples)
-    for column in (0, 1):
-        there = samples[~np.isnan(samples[:, column]), column]
+def test_an_interval_is_that_of_student_and_none_of_two():
+    samples = np.random.default_rng(10).normal(size=9)
+    for there in (samples, samples[:3]):
         wanted = stats.t.interval(0.95, len(there) - 1, there.mean(), stats.sem(there))
-        np.testing.assert_allclose([found.lower[column], found.upper[column]], wanted, rtol=1e-10)
-        np.testing.assert_allclose(found.mean[column], there.mean())
-    assert found.n.tolist() == [9, 7, 1]
-    assert found.mean[2] == samples[0, 2] and np.isnan([found.lower[2], found.upper[2]]).all()
-    assert np.isnan(intervals(np.full((3, 1), np.nan)).mean).all()
+        np.testing.assert_allclose(interval(there), [there.mean(), *wanted], rtol=1e-10)
+    np.testing.assert_allclose(interval(samples[:2]), [samples[:2].mean(), np.nan, np.nan])
 
 
 # inverted labels
@@ -77,25 +69,9 @@ def test_the_p_value_is_scipys():
             auc = np.mean(ones[:, None] > zeros[None, :])
             method = "exact" if positives * negatives <= EXACT_PAIRS else "asymptotic"
             wanted = stats.mannwhitneyu(ones, zeros, alternative="less", method=method).pvalue
-            found = judge_inversion(float(np.float32(auc)), positives, negatives)
-            assert found.p == pytest.approx(wanted, rel=1e-6, abs=1e-12)
-            assert found.verdict == ("labels look inverted" if wanted <= 0.05 else "no sign of inverted labels")
+            found = inversion_p(float(np.float32(auc)), positives, negatives)
+            assert found == pytest.approx(wanted, rel=1e-6, abs=1e-12)
 
 
-def test_an_auc_that_does_not_exist_is_no_verdict():
-    assert judge_inversion(float("nan"), 10, 10).verdict == "undefined"
-    assert judge_inversion(0.1, 0, 10).verdict == "undefined"
-
-
-def test_what_cannot_be_tested_is_refused():
-    for call, error, words in [
-        (
-            lambda: differences(np.zeros((2, 3)), np.ones((2, 3), bool), np.ones((3, 2), bool), 2),
-            DataError,
-            "silo must",
-        ),
-        (lambda: judge_inversion(1.2, 3, 3), DataError, r"AUC in \[0, 1\]"),
-        (lambda: judge_inversion(0.2, 3, 3, level=0.0), ConfigError, "level must be"),
-    ]:
-        with pytest.raises(error, match=words):
-            call()
+def test_an_auc_that_does_not_exist_has_no_p_value():
+    assert np.isnan([inversion_p(float("nan"), 10, 10), inversion_p(0.1, 0, 10)]).all()

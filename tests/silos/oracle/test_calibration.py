@@ -6,7 +6,6 @@ import statsmodels.api as sm
 from scipy.special import expit
 from sklearn.metrics import brier_score_loss
 
-from fedrank.core.errors import ConfigError
 from fedrank.silos.sceptic.compare import calibration, conformal, threshold
 
 
@@ -39,8 +38,6 @@ def test_net_benefit_by_counting():
     assert made.benefit_all == pytest.approx(y.mean() - (1 - y.mean()) * 0.25)
     assert made.sensitivity == pytest.approx(right / y.sum())
     assert made.specificity == pytest.approx(1 - wrong / (400 - y.sum()))
-    with pytest.raises(ConfigError, match="between 0 and 1"):
-        threshold(scores, y, 1.0)
 
 
 def test_conformal_sets_hold_new_labels_as_often_as_they_promise():
@@ -63,5 +60,3 @@ def test_a_set_is_what_comparing_with_every_other_row_gives():
             others = [k for k in range(30) if k != row and y[k] == label]
             count = 1 + sum(strange[k] >= strange[row] for k in others)
             assert inside[row] == (count / (len(others) + 1) > 0.3)
-    with pytest.raises(ConfigError, match="between 0 and 1"):
-        conformal(scores, y, 90)

@@ -3,10 +3,8 @@
 import itertools
 
 import numpy as np
-import pytest
 
-from fedrank.core.errors import DataError
-from fedrank.silos.bandits.statistics import shapley
+from fedrank.silos.evidence import shapley
 
 
 def by_orders(values):
@@ -55,9 +53,3 @@ def test_a_missing_value_makes_its_own_game_undefined():
     values[1, 2] = np.nan
     shares = shapley(values)
     assert np.isfinite(shares[0]).all() and np.isnan(shares[1]).all()
-
-
-def test_values_of_all_combinations_are_needed():
-    for size in [0, 1, 3, 6, 4096]:
-        with pytest.raises(DataError, match=f"power of two of them, got {size}"):
-            shapley(np.zeros(size))

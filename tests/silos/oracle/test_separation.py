@@ -28,7 +28,7 @@ def pooled(parts):
 
 
 def test_sums_survive_being_flattened():
-    made = sums("logistic", np.array([0.1, 0.2]), np.array([[1.0, 2.0], [1.0, -1.0]]), np.array([0.0, 1.0]))
+    made = sums(np.array([0.1, 0.2]), np.array([[1.0, 2.0], [1.0, -1.0]]), np.array([0.0, 1.0]))
     back = Sums.of(made.flat(), 2)
     assert all(np.array_equal(mine, other) for mine, other in zip(made, back, strict=True))
 

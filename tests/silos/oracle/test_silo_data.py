@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from silo_worlds import read_file
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
@@ -18,7 +19,7 @@ from fedrank.core.errors import ChecksumError, ConfigError, DataError, FormatErr
 from fedrank.data import load
 from fedrank.data.catalogue import CATALOGUE
 from fedrank.data.folders import find
-from fedrank.silos.data.files import read_columns, read_silos
+from fedrank.silos.data.files import read_columns
 from fedrank.silos.data.reader import ROLES, generate_silos, heart_disease
 from fedrank.silos.data.splits import Sizes, split
 
@@ -58,7 +59,7 @@ def test_heart_disease_with_gaps_has_all_patients_and_the_published_number_of_il
     chol = table.feature_names.index("chol")
     missing = [int(np.isnan(silo.features[:, chol]).sum()) for silo in table.silos]
     assert missing == [0, 23, 123, 56]  # counted with awk: fields that are ? or 0
-    arrays = split(table, 0, Sizes.counts(40))
+    arrays = split(table, 0, Sizes(40, 40 / 99))
     assert all(np.isfinite(part.x).all() for part in arrays) and not arrays.test.x[2, :, chol].any()
 
 
@@ -137,7 +138,7 @@ def written(tmp_path, text, name="mine.csv"):
 
 
 def test_a_csv_file_becomes_silos_with_one_column_a_level(tmp_path):
-    table = read_silos(written(tmp_path, TEXT), "site", "ill")
+    table = read_file(written(tmp_path, TEXT), "site", "ill")
     assert table.name == "mine" and table.names == ("a", "b") and table.label == "ill = yes"
     assert table.feature_names == ("age", "smoker=yes", "kind=x", "kind=y", "kind=z")
     nan = np.nan
@@ -157,9 +158,9 @@ def test_a_csv_file_becomes_silos_with_one_column_a_level(tmp_path):
 
 @pytest.mark.parametrize("separator", [";", "\t"])
 def test_separators_byte_order_marks_and_packing_are_recognised(tmp_path, separator):
-    plain = read_silos(written(tmp_path, TEXT), "site", "ill")
+    plain = read_file(written(tmp_path, TEXT), "site", "ill")
     other = b"\xef\xbb\xbf" + TEXT.replace(",", separator).replace("\n", "\r\n").encode()
-    packed = read_silos(written(tmp_path, lzma.compress(other), "other.csv.xz"), "site", "ill")
+    packed = read_file(written(tmp_path, lzma.compress(other), "other.csv.xz"), "site", "ill")
     assert packed.feature_names == plain.feature_names and packed.names == plain.names
     for a, b in zip(plain.silos, packed.silos, strict=True):
         np.testing.assert_array_equal(a.features, b.features)
@@ -176,32 +177,32 @@ def test_parquet_is_read_like_csv(tmp_path):
         }
     )
     frame.write_parquet(tmp_path / "mine.pq")
-    table = read_silos(tmp_path / "mine.pq", "site", "ill")
+    table = read_file(tmp_path / "mine.pq", "site", "ill")
     assert table.names == ("9", "10")  # in order of number
     assert table.feature_names == ("age", "smoker=True", "kind=x", "kind=y", "kind=z")
     np.testing.assert_array_equal(table.silos[1].features, np.float32([[1.5, 1, 1, 0, 0], [np.nan, np.nan, 0, 0, 1]]))
     assert table.silos[1].labels.tolist() == [0, 1]
     frame.with_columns(day=pl.date(2020, 1, 1)).write_parquet(tmp_path / "dates.pq")
     with pytest.raises(DataError, match="column 'day' is of type date"):
-        read_silos(tmp_path / "dates.pq", "site", "ill")
-    assert read_silos(tmp_path / "dates.pq", "site", "ill", drop=("day",)).n_features == 5
+        read_file(tmp_path / "dates.pq", "site", "ill")
+    assert read_file(tmp_path / "dates.pq", "site", "ill", drop=("day",)).n_features == 5
     (tmp_path / "cut.pq").write_bytes((tmp_path / "mine.pq").read_bytes()[:200])
     with pytest.raises(FormatError, match="cut or damaged"):
-        read_silos(tmp_path / "cut.pq", "site", "ill")
+        read_file(tmp_path / "cut.pq", "site", "ill")
 
 
 def test_one_class_missing_owners_and_codes_are_told(tmp_path):
     text = "silo,code,x,label\na,1,5,1\na,2,6,1\nb,1,7,0\nb,3,8,1\n,1,9,0\nb,2,9,\n"
-    table = read_silos(written(tmp_path, text), categorical=("code",))
+    table = read_file(written(tmp_path, text), categorical=("code",))
     assert table.feature_names == ("code=1", "code=2", "code=3", "x")
     notes = " ".join(table.notes)
     assert "2 of 6 rows have no silo or no label" in notes and "All labels of silo a are 1" in notes
     text = "silo,x,label\na,1,mild\na,2,severe\nb,3,none\nb,,none\n"
-    table = read_silos(written(tmp_path, text), positive="none")
+    table = read_file(written(tmp_path, text), positive="none")
     assert [silo.labels.tolist() for silo in table.silos] == [[0, 0], [1]]
     assert "1 row of silo b had no value at all and went." in table.notes
     assert "Label 1 is label = 'none', label 0 is 'mild' or 'severe'." in table.notes
-    same = read_silos(written(tmp_path, "silo,x,label\na,1,1\na,2,1.0\nb,3,0\nb,4,0.0\n"))
+    same = read_file(written(tmp_path, "silo,x,label\na,1,1\na,2,1.0\nb,3,0\nb,4,0.0\n"))
     assert [silo.labels.tolist() for silo in same.silos] == [[1, 1], [0, 0]]
 
 
@@ -237,19 +238,19 @@ def test_files_that_cannot_be_used_say_why(tmp_path):
         (f"silo,age,label\n{TYPO}\n", DataError, "1 of 60 values are no plain numbers, the first in row 8: '7o'"),
     ]:
         with pytest.raises(error, match=message):
-            read_silos(written(tmp_path, text))
+            read_file(written(tmp_path, text))
 
 
 def test_settings_that_do_not_fit_a_file_say_why(tmp_path):
     path = written(tmp_path, TEXT)
     with pytest.raises(DataError, match="never has the value 'maybe' that was to be 1; it has 'no', 'yes'"):
-        read_silos(path, "site", "ill", positive="maybe")
+        read_file(path, "site", "ill", positive="maybe")
     with pytest.raises(DataError, match="must be two columns"):
-        read_silos(path, "ill", "ill")
+        read_file(path, "ill", "ill")
     with pytest.raises(UnknownNameError, match="Did you mean 'flat'"):
-        read_silos(path, "site", "ill", drop=("flatt",))
+        read_file(path, "site", "ill", drop=("flatt",))
     with pytest.raises(MissingDataError, match="no such file"):
-        read_silos(tmp_path / "other.csv", "site", "ill")
+        read_file(tmp_path / "other.csv", "site", "ill")
 
 
 SEEDS = 40
@@ -260,7 +261,7 @@ def test_generated_silos_help_harm_and_do_neither():
     gains = {"complementary": [], "neutral": [], "harmful": []}
     for seed in range(SEEDS):
         table = generate_silos(seed=seed)
-        train, _, test = split(table, 0, Sizes.counts(40))
+        train, _, test = split(table, 0, Sizes(40, 40 / 99))
 
         def value(*silos, train=train, test=test):
             x, y = np.concatenate([train.x[k] for k in silos]), np.concatenate([train.y[k] for k in silos])
@@ -288,7 +289,7 @@ def test_generated_silos_depend_on_seed_and_name_only():
     assert load("generated", "silos", seed=1, silos=7, rows=9).n_rows == 63
     assert generate_silos(silos=2).names == ("hospital-A", "hospital-B")
     assert many.names[25:28] == ("hospital-Z", "hospital-AA", "hospital-AB") and "hospital-D harmful" in four.notes[1]
-    for wrong in ({"silos": 1}, {"rows": 1}, {"features": 7}, {"seed": -1}, {"strength": 0.0}):
+    for wrong in ({"silos": 1}, {"rows": 1}, {"features": 7}, {"seed": -1}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             generate_silos(**wrong)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from study_silos import DATA, DESIGN, NAMES, OWN, R, cut, run_over
 
-from fedrank.core.errors import ConfigError, DataError
+from fedrank.core.errors import DataError
 from fedrank.silos.studies import regression, survival
 from fedrank.silos.studies.families import Logistic
 from fedrank.silos.studies.meta import answer, fit, pool
@@ -16,30 +16,21 @@ ESTIMATES = {
 
 
 def test_pooled_estimates_equal_metafor():
-    for kind, theirs in R["meta"].items():
-        if kind in ("y", "v", "FE knha"):
-            continue
-        method, test = kind.split()
-        made = pool(ESTIMATES, {"FE": "fixed"}.get(method, method), knapp=test == "knha")
-        ours = made.estimate, made.error, made.p, *made.interval(), made.tau2, 100 * made.i2, made.q, made.q_p
-        names = ("estimate", "error", "p", "low", "high", "tau2", "i2", "q", "q_p")
-        np.testing.assert_allclose(ours, [theirs[name] for name in names], rtol=1e-8)
-        if method != "FE":
-            np.testing.assert_allclose(made.prediction(), theirs["ahead"], rtol=1e-8)
+    made, theirs = pool(ESTIMATES), R["meta"]["REML z"]
+    ours = made.estimate, made.error, made.p, *made.interval(), made.tau2, 100 * made.i2
+    names = ("estimate", "error", "p", "low", "high", "tau2", "i2")
+    np.testing.assert_allclose(ours, [theirs[name] for name in names], rtol=1e-8)
+    np.testing.assert_allclose(made.prediction(), theirs["ahead"], rtol=1e-8)
 
 
 def test_few_or_equal_silos():
     one = pool({"a": (0.3, 0.1), "b": (np.nan, np.nan)})
     assert (one.estimate, one.error, one.without) == (pytest.approx(0.3), pytest.approx(0.1), ("b",))
-    assert np.isnan(one.q_p) and np.isnan(one.prediction()).all()
-    for method in ("REML", "DL"):
-        alike = pool({name: (0.3, 0.1) for name in "abcd"}, method)
-        assert (alike.tau2, alike.i2) == (0.0, 0.0) and alike.error == pytest.approx(0.05)
+    assert np.isnan(one.prediction()).all()
+    alike = pool({name: (0.3, 0.1) for name in "abcd"})
+    assert (alike.tau2, alike.i2) == (0.0, 0.0) and alike.error == pytest.approx(0.05)
     with pytest.raises(DataError):
         pool({"a": (np.nan, 1.0)})
-    for settings in ({"method": "ML"}, {"method": "fixed", "knapp": True}):
-        with pytest.raises(ConfigError):
-            pool(ESTIMATES, **settings)
 
 
 def test_silos_answer_with_their_own_fits():
@@ -62,16 +53,16 @@ def test_silos_answer_with_their_own_fits():
     for own, own_answer, rows, names in ways.values():
         silos, m = cut(rows), len(names)
         made, sizes = run_over(
-            fit(names, knapp=True),
-            lambda ask, blocks, own=own, by=own_answer, m=m: answer(own, by, m, blocks, lambda: 2),
+            fit(names),
+            lambda ask, blocks, own=own, by=own_answer, m=m: answer(own, by, m, blocks),
             silos,
         )
         alone = [run_over(own(), own_answer, [silo])[0] for silo in silos[1:]]
         assert sizes == [1 + m + m * (m + 1) // 2 + 1] and made.rounds == 1
-        assert list(made.rows.values()) == [1, 39, 50, 70] and set(made.left_out.values()) == {2}
+        assert list(made.rows.values()) == [1, 39, 50, 70]
         for k, one in enumerate(made.pooled):
             given = {f"silo {j + 1}": (fit_.estimate[k], fit_.error[k]) for j, fit_ in enumerate(alone)}
-            theirs = pool(given, knapp=True, name=names[k])
+            theirs = pool(given, name=names[k])
             assert one.without == ("silo 0",) and one.name == names[k]
             np.testing.assert_allclose((one.estimate, one.error), (theirs.estimate, theirs.error), rtol=1e-12)
     with pytest.raises(DataError):

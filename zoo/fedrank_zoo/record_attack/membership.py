@@ -25,14 +25,14 @@ from fedrank.core.streams import fold_words, run_words, split
 from fedrank.core.trees import Json
 from fedrank.report.claims import Measured, Named, Sentence, Share, say
 from fedrank.silos.glm import moments_of
-from fedrank.silos.records.private_sgd import largest_attack
-from fedrank.silos.records.ranges import Ranges
-from fedrank.silos.records.releases import noise_of, perturb, release_sums
+from fedrank.silos.records.private_sgd import privacy_loss
 from fedrank.silos.sceptic.auc import auc
 from fedrank.silos.sceptic.learners import Own, design, fit_glm
 from fedrank.silos.studies.families import Logistic
 from fedrank.silos.studies.protocol import Ask, Rows, run
 from fedrank.silos.studies.regression import answer, fit
+from fedrank_zoo.noisy_statistics.ranges import Ranges
+from fedrank_zoo.noisy_statistics.releases import noise_of, perturb, release_sums
 from fedrank_zoo.record_attack import MODES, RecordAttack
 
 #: Fewest rows of a silo.
@@ -147,6 +147,19 @@ def attack_records(own: Own, ranges: Ranges | None, settings: RecordAttack) -> l
     return out
 
 
+def largest_attack(multiplier: float, share: float, steps: int) -> float:
+    """The largest AUC of anybody who tells whether a record was there, from the whole privacy loss distribution.
+
+    Each (ε, δ) of it bounds the trade-off of errors from below by 1 − δ − e^ε α; the AUC is 1 less the area under the
+    largest of these (Dong, Roth and Su, *Gaussian differential privacy*, 2022).
+    """
+    epsilon = np.concatenate([np.linspace(-8, 8, 321), np.linspace(8.5, 60, 104)])
+    delta = np.asarray(privacy_loss(multiplier, share, steps).get_delta_for_epsilon(epsilon))
+    alpha = np.linspace(0, 1, 4001)[1:]  # right ends: the curve falls, so that the area comes out too small
+    lower = np.max(1 - delta[:, None] - np.exp(epsilon)[:, None] * alpha, axis=0)
+    return float(1 - np.clip(lower, 0, 1).mean())
+
+
 def _all(release: Release, used: Bool[np.ndarray, "shadows rows"]) -> Float[np.ndarray, "shadows rows"]:
     return np.array([release(one) for one in used])
 
@@ -159,7 +172,7 @@ def _by_label(scores: Float[np.ndarray, " rows"], y: Float[np.ndarray, " rows"])
 def _model(own: Own, penalty: float) -> Release:
     def release(used: np.ndarray) -> np.ndarray:
         train = own[used]
-        moments = moments_of([train.x])
+        moments = moments_of(train.x)
         return _by_label(design(own.x, moments) @ fit_glm([(design(train.x, moments), train.y)], penalty).beta, own.y)
 
     return release
@@ -167,7 +180,7 @@ def _model(own: Own, penalty: float) -> Release:
 
 def _sums(own: Own) -> Release:
     """Exact sums tell every record: the attacker asks how far the sums are from those without it."""
-    moments = moments_of([own.x])
+    moments = moments_of(own.x)
     u = design(own.x, moments)
     features = np.column_stack([u * (own.y - 0.5)[:, None], *(u * u[:, [k]] for k in range(u.shape[1]))])
 
@@ -179,7 +192,7 @@ def _sums(own: Own) -> Release:
 
 def _study(own: Own, penalty: float) -> Release:
     """Answers of all rounds: the attacker asks how far they are from those without the record."""
-    u = design(own.x, moments_of([own.x]))
+    u = design(own.x, moments_of(own.x))
     family, i, j = Logistic(), *np.triu_indices(u.shape[1])
 
     def release(used: np.ndarray) -> np.ndarray:
@@ -245,7 +258,7 @@ def _networks(
     from fedrank.silos.local_sgd import LocalSgd
     from fedrank.silos.network import TabularNetwork
 
-    standard = moments_of([own.x]).standardise(own.x) if ranges is None else ranges.scale_rows(own.x)
+    standard = moments_of(own.x).standardise(own.x) if ranges is None else ranges.scale_rows(own.x)
     x, y = standard.astype(np.float32), own.y.astype(np.float32)
     if sgd is None:
         sgd = LocalSgd(TabularNetwork(x.shape[1], _WIDTHS, "batch", 0.1), epochs=_EPOCHS)

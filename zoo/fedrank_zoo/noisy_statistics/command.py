@@ -4,18 +4,58 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import cyclopts
+from cyclopts import Parameter
 
-from fedrank.cli.silos import LabelledColumns, Public, ends_of, signed_number, table_of
+from fedrank.cli.silos import LabelledColumns, table_of
 from fedrank.cli.terminal import AsJson, headline, print_json, say
 from fedrank.cli.terminal import table as drawn
 from fedrank.core.errors import ConfigError, DataError, RunError, UnknownNameError
+from fedrank.core.fields import setting
 from fedrank.core.privacy_report import DELTA
 from fedrank.core.words import printable
+
+#: Public ranges of columns of numbers, and levels of columns of names.
+Ranges = Annotated[tuple[str, ...], Parameter(name="--range", consume_multiple=True, negative="")]
+Levels = Annotated[tuple[str, ...], Parameter(name="--levels", consume_multiple=True, negative="")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Public:
+    """Public knowledge of the columns of a table."""
+
+    range_: Ranges = setting((), "Public range of a column of numbers, such as age=0:110.")
+    levels: Levels = setting((), "Public levels of a column of names, such as sex=f,m.")
+    codebook: Path | None = setting(None, "Codebook of a study: its ranges and levels, in place of the two above.")
+    clip: float | None = setting(None, "Largest length of a row, in half ranges; the same at all silos.")
+
+    @property
+    def is_given(self) -> bool:
+        """True if ranges of numbers are public knowledge."""
+        return bool(self.range_) or self.codebook is not None
+
+    def of(self, names: Sequence[str]) -> Any:
+        """The :class:`~fedrank_zoo.noisy_statistics.ranges.Ranges` of columns.
+
+        Raises:
+            ConfigError: There are both a codebook and ranges or levels.
+        """
+        from fedrank.silos.records.ranges import parse_ranges
+        from fedrank.silos.studies.codebook import read_codebook
+        from fedrank_zoo.noisy_statistics.ranges import parsed_levels, ranges_of
+
+        if self.codebook is not None:
+            if self.range_ or self.levels:
+                raise ConfigError("ranges and levels are those of the codebook; leave --range and --levels out.")
+            about = [one for name, one in read_codebook(self.codebook).columns.items() if name in names]
+            given = {one.name: (one.low, one.high) for one in about if one.range}
+            levels = {one.name: one.levels for one in about if one.levels}
+            return ranges_of(names, given, self.clip, levels)
+        return ranges_of(names, parse_ranges(self.range_), self.clip, parsed_levels(self.levels))
 
 
 def send(
@@ -46,10 +86,10 @@ def send(
         meaning: What the columns mean; the value of the label that counts as 1 is needed.
     """
     from fedrank.silos.data.files import read_columns
-    from fedrank.silos.records.account import record_account
-    from fedrank.silos.records.messages import Message, refuse_other_books, spend
-    from fedrank.silos.records.ranges import as_each, public_rows
-    from fedrank.silos.records.releases import noise_of, release_sums
+    from fedrank_zoo.noisy_statistics.account import record_account
+    from fedrank_zoo.noisy_statistics.messages import Message, refuse_other_books, spend
+    from fedrank_zoo.noisy_statistics.ranges import as_each, public_rows
+    from fedrank_zoo.noisy_statistics.releases import noise_of, release_sums
 
     if not of:
         raise ConfigError("say whose rows are sent: --of NAME; the name must not come from the rows.")
@@ -177,12 +217,12 @@ def private(
     """
     import numpy as np
 
-    from fedrank.silos.data.files import names_in, read_columns
-    from fedrank.silos.records.account import record_account
-    from fedrank.silos.records.messages import check_ranges, read_message
-    from fedrank.silos.records.releases import noise_of, noisy_auc, release_sums
-    from fedrank.silos.records.ways import Linear, private_answer
+    from fedrank.silos.data.files import read_columns
     from fedrank.silos.sceptic.compare import FEWEST
+    from fedrank_zoo.noisy_statistics.account import record_account
+    from fedrank_zoo.noisy_statistics.messages import check_ranges, read_message
+    from fedrank_zoo.noisy_statistics.releases import noise_of, noisy_auc, release_sums
+    from fedrank_zoo.noisy_statistics.ways import Linear, private_answer
 
     if seed < 0:
         raise ConfigError(f"seed must be at least 0, got {seed}.")
@@ -194,7 +234,7 @@ def private(
         for one in received:
             check_ranges(one, ranges)
         columns, meaning = _as_agreed(read_columns(Path(data), meaning.drop), meaning, public)
-        present = names_in(columns, meaning.silo)
+        present = _names_in(columns, meaning.silo)
         mine = target or (present[0] if present else Path(data).name.split(".")[0])
         own = _rows(columns, meaning, ranges, [mine])[mine]
         names, sent = [one.silo for one in received], [one.statistics for one in received]
@@ -234,11 +274,18 @@ def private(
     _print(told, found, names)
 
 
+def _names_in(columns: Any, silo: str) -> list[str]:
+    """Names of the silos in a column, in order; none where there is no such column."""
+    from fedrank.silos.data.files import in_order, silo_names
+
+    return in_order({name for name in silo_names(columns.get(silo, ()), silo) if name is not None})
+
+
 def _rows(columns: Any, meaning: LabelledColumns, ranges: Any, names: list[str]) -> dict[str, Any]:
     """Labelled rows of some silos in public columns, by name."""
     from fedrank.silos.data.coding import as_codes
     from fedrank.silos.data.files import positive_of
-    from fedrank.silos.records.ranges import public_rows
+    from fedrank_zoo.noisy_statistics.ranges import public_rows
 
     if meaning.label not in columns:
         raise UnknownNameError("column", meaning.label, columns)
@@ -256,7 +303,7 @@ def _rows(columns: Any, meaning: LabelledColumns, ranges: Any, names: list[str])
 def _load_silos(data: str, meaning: LabelledColumns, public: Public) -> tuple[dict[str, Any], Any]:
     """Rows of all silos by name, and their public columns: those of the flags, or of a known set."""
     from fedrank.data.sources import is_known
-    from fedrank.silos.data.files import names_in, read_columns
+    from fedrank.silos.data.files import read_columns
     from fedrank.silos.sceptic.learners import rows_of
 
     if is_known(data, "silos"):
@@ -264,14 +311,14 @@ def _load_silos(data: str, meaning: LabelledColumns, public: Public) -> tuple[di
         return dict(zip(table.names, rows_of(table), strict=True)), public.of(table.feature_names)
     columns, meaning = _as_agreed(read_columns(Path(data), meaning.drop), meaning, public)
     ranges = _public(columns, meaning, public)
-    names = names_in(columns, meaning.silo)
+    names = _names_in(columns, meaning.silo)
     known = [row for row, name in enumerate(columns.get(meaning.silo, ())) if name is not None]
     columns = {column: [values[row] for row in known] for column, values in columns.items()}
     return _rows(columns, meaning, ranges, names), ranges
 
 
 def _print(told: dict[str, Any], found: Any, names: list[str]) -> None:
-    from fedrank.silos.records.ways import WAYS
+    from fedrank_zoo.noisy_statistics.ways import WAYS
 
     ways = drawn("way", "AUC", "95 %", "over alone", "95 % ", numbers=("AUC", "over alone"))
     for way, (auc, gain) in found.rows.items():
@@ -290,3 +337,17 @@ def _print(told: dict[str, Any], found: Any, names: list[str]) -> None:
             f"(ε = {one['epsilon']:g} of a record; how many rows have each label is public)."
         )
     say(headline(told["sentence"]), ways, silos, *words)
+
+
+def ends_of(found: Any, signed: bool = False) -> str:
+    """The ends of a 95 % interval."""
+    low, high = found.interval()
+    if low != low:
+        return "no interval"
+    form = "+.3f" if signed else ".3f"
+    return f"{low:{form}} to {high:{form}}".replace("-", "−")
+
+
+def signed_number(value: float) -> str:
+    """A number with three decimals and its sign, plus or minus, as text."""
+    return f"{value:+.3f}".replace("-", "−")

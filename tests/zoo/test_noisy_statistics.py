@@ -12,13 +12,13 @@ from fedrank.cli.main import call
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError, UnknownNameError
 from fedrank.core.privacy_report import Unit
 from fedrank.privacy.calibration import gaussian_epsilon
-from fedrank.silos.records.account import record_account
-from fedrank.silos.records.messages import Message, check_ranges, read_message, spend
-from fedrank.silos.records.ranges import parse_ranges, ranges_of
-from fedrank.silos.records.releases import RecordNoise, auc_noise, noise_of, noisy_auc, perturb, release_sums
-from fedrank.silos.records.ways import choose_privately
 from fedrank.silos.sceptic.auc import auc
 from fedrank.silos.sceptic.learners import Own
+from fedrank_zoo.noisy_statistics.account import record_account
+from fedrank_zoo.noisy_statistics.messages import Message, check_ranges, read_message, spend
+from fedrank_zoo.noisy_statistics.ranges import ranges_of
+from fedrank_zoo.noisy_statistics.releases import RecordNoise, auc_noise, noise_of, noisy_auc, perturb, release_sums
+from fedrank_zoo.noisy_statistics.ways import choose_privately, stack
 
 NAMES = ("a", "b", "g=u")
 RANGES = ranges_of(NAMES, {"a": (-3, 3), "b": (0, 10)})
@@ -137,10 +137,6 @@ def test_ranges_come_from_outside_and_are_asked_for():
     for bad in ((1, 1), (0, np.inf), (np.nan, 1)):
         with pytest.raises(ConfigError, match="rise"):
             ranges_of(NAMES, {"a": bad, "b": (0, 1)})
-    assert parse_ranges(["a=0:1", "g=u=-1:1"]) == {"a": (0.0, 1.0), "g=u": (-1.0, 1.0)}
-    for text in ("a", "a=1", "=0:1", "a=x:1", "a=0:1:2"):
-        with pytest.raises(ConfigError, match="low:high"):
-            parse_ranges([text])
     for epsilon in (0, -1, 101, np.nan):
         with pytest.raises(ConfigError, match="epsilon"):
             RecordNoise(epsilon, 1e-6, 1.0, 1)
@@ -166,6 +162,14 @@ def test_messages_are_worth_having_at_a_small_epsilon_where_others_have_many_row
     made = choose_privately(mine, messages, RANGES, rng)
     alone, best = (auc(made.models[way](test.x), test.y).value for way in ("alone", made.best))
     assert best > alone - 0.005 and auc(made.models["federated"](test.x), test.y).value > 0.85
+
+
+def test_stacking_gives_weight_to_the_model_that_knows_and_none_to_its_opposite():
+    rng = np.random.default_rng(0)
+    truth = 2 * rng.standard_normal(500)
+    y = (rng.random(500) < 1 / (1 + np.exp(-truth))).astype(float)
+    weights = stack(np.column_stack([truth, -truth, rng.standard_normal(500)]), y)
+    assert weights[0] > 0.8 and weights[1] < 0.05 and weights[2] < 0.3
 
 
 # --------------------------------------------------------------------------------------------------- command line

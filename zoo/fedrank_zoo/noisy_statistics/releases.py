@@ -19,9 +19,9 @@ from jaxtyping import Float
 from fedrank.core.errors import ConfigError, DataError
 from fedrank.privacy.calibration import gaussian_rho, gaussian_sigma
 from fedrank.privacy.noise.arrays import drawn, exact_gaussian
-from fedrank.silos.glm import Newton, Sums, sums
-from fedrank.silos.records.ranges import Ranges
+from fedrank.silos.glm import Sums, newton, sums, symmetric
 from fedrank.silos.sceptic.auc import auc
+from fedrank_zoo.noisy_statistics.ranges import Ranges
 
 #: Steps of σ: rounding then costs next to nothing.
 _STEPS = 2**11
@@ -194,9 +194,7 @@ def release_sums(
     scale = np.where(upper[0] == upper[1], 1.0, np.sqrt(2.0))
     flat = np.concatenate([c * (u.T @ (y - 0.5)), ((u.T @ u)[upper] * scale)[1:]])
     sent = noise.add_noise(flat, rng)
-    second = np.zeros((p, p))
-    second[upper] = np.concatenate([[len(y)], sent[p:]]) / scale
-    second = second + np.triu(second, 1).T
+    second = symmetric(np.concatenate([[len(y)], sent[p:]]) / scale)
     return Statistics(sent[:p] / c, second, len(y), noise.sigma / c, noise.sigma / np.sqrt(2.0))
 
 
@@ -264,9 +262,9 @@ def perturb(
     p = u.shape[1]
 
     def ask(beta: np.ndarray) -> Sums:
-        return sums("logistic", beta, u, y)
+        return sums(beta, u, y)
 
-    made = Newton()(ask, np.zeros(p), penalty * np.eye(p))
+    made = newton(ask, np.zeros(p), penalty * np.eye(p))
     sensitivity = 2 * length / penalty
     left = float(np.linalg.norm(made.at.gradient - penalty * made.beta)) / penalty
     if left > _CLOSE * sensitivity:

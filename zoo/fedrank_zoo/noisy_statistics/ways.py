@@ -15,14 +15,14 @@ from threadpoolctl import threadpool_limits
 
 from fedrank.core.trees import Json
 from fedrank.report.claims import Measured, Named, Sentence, say
-from fedrank.silos.glm import Newton, Sums, ridge, sums
-from fedrank.silos.records.ranges import Ranges
-from fedrank.silos.records.releases import Perturbed, Statistics
+from fedrank.silos.glm import Sums, newton, ridge, sums
 from fedrank.silos.sceptic.auc import Estimate
 from fedrank.silos.sceptic.compare import compare_aucs
 from fedrank.silos.sceptic.learners import PENALTIES, Own, Scorer, fit_alone, folds
 from fedrank.silos.sceptic.probes import FOLDS, Verdict, verdict_of
 from fedrank.silos.sceptic.ways import calibrated_log_loss, recommend
+from fedrank_zoo.noisy_statistics.ranges import Ranges
+from fedrank_zoo.noisy_statistics.releases import Perturbed, Statistics
 
 #: Ways by name, and what a table calls them.
 WAYS = {
@@ -118,9 +118,9 @@ def _fit(
     centre: Float[np.ndarray, " p"],
 ) -> Float[np.ndarray, " p"]:
     def ask(beta: np.ndarray) -> Sums:
-        return sums("logistic", beta, u, y)
+        return sums(beta, u, y)
 
-    return Newton(40)(ask, centre, penalty, centre).beta
+    return newton(ask, centre, penalty, centre, 40).beta
 
 
 def stack(scores: Float[np.ndarray, "rows models"], y: Float[np.ndarray, " rows"]) -> Float[np.ndarray, " models+1"]:

@@ -14,8 +14,9 @@ from fedrank.core.errors import ConfigError, DataError, FormatError, MissingData
 from fedrank.core.trees import Json
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.privacy.calibration import concentrated_epsilon
-from fedrank.silos.records.ranges import Ranges
-from fedrank.silos.records.releases import RecordNoise, Statistics
+from fedrank.silos.glm import symmetric
+from fedrank_zoo.noisy_statistics.ranges import Ranges
+from fedrank_zoo.noisy_statistics.releases import RecordNoise, Statistics
 
 #: What the files are, and the version that is written.
 _FORMAT, _VERSION = "fedrank-silo-statistics", 2
@@ -85,9 +86,9 @@ def read_message(path: Path) -> Message:
         ranges = Ranges(tuple(map(str, names)), *ends, float(told["clip"]), levels)
         p = len(names) + 1
         first, upper = np.array(told["first"], float), np.array(told["second"], float)
-        second = np.zeros((p, p))
-        second[np.triu_indices(p)] = upper
-        second = second + np.triu(second, 1).T
+        if len(upper) != p * (p + 1) // 2:
+            raise ValueError("numbers of another size")
+        second = symmetric(upper)
         sigmas = float(told["sigma_first"]), float(told["sigma_second"])
         rows = int(told["rows"])
         numbers = np.concatenate([first, upper, ranges.low, ranges.high, [ranges.clip, *sigmas]])

@@ -49,12 +49,32 @@ class Address:
             said = "cross in the clear; give --certificate and --key, or put a proxy with TLS in front"
             print(f"fedrank: warning: {what} {said}", file=sys.stderr)
 
-    def serve(self, app: Any, port: int, on_ready: Callable[[str], object], **options: Any) -> None:
-        """Answer requests until the process is told to stop; options as of :func:`fedrank.deploy.http.server.serve`."""
+    def serve(
+        self, app: Any, port: int, on_ready: Callable[[str], object], home: Any = None, name: str = "", **options: Any
+    ) -> None:
+        """Answer requests until the process is told to stop.
+
+        Args:
+            app: The application.
+            port: Port to listen at.
+            on_ready: Called with the URL once connections are accepted.
+            home: Folder in which the URL stands meanwhile, for commands of this machine; None: none.
+            name: Name of the URL there.
+            options: As of :func:`fedrank.deploy.http.server.serve`.
+        """
         from fedrank.deploy.http.server import serve
 
+        def ready(url: str) -> None:
+            if home is not None:
+                home.write_urls({name: url}, self.certificate)
+            on_ready(url)
+
         where = {"host": self.host, "port": port, "certfile": self.certificate, "keyfile": self.key}
-        serve(app, on_ready=on_ready, **where, **options)
+        try:
+            serve(app, on_ready=ready, **where, **options)
+        finally:
+            if home is not None:
+                home.remove_urls(name)
 
 
 At = Annotated[Address, Parameter(name="*")]

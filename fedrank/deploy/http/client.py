@@ -208,10 +208,7 @@ class PersistentClient(HttpClient):
     Args:
         url: Address of the server.
         token: Token for the header ``Authorization``.
-        ca: As of :class:`HttpClient`.
-        allow_http: As of :class:`HttpClient`.
-        timeout: Longest silence in seconds.
-        pinned: As of :class:`HttpClient`.
+        options: As of :class:`HttpClient`.
 
     Attributes:
         on_connect: Called over every new connection before anything else is asked; None: nothing is.
@@ -220,17 +217,8 @@ class PersistentClient(HttpClient):
         ConfigError: As :class:`HttpClient`.
     """
 
-    def __init__(
-        self,
-        url: str,
-        token: str,
-        *,
-        ca: str | os.PathLike[str] | None = None,
-        allow_http: bool = False,
-        timeout: float = 10.0,
-        pinned: str | os.PathLike[str] | None = None,
-    ):
-        super().__init__(url, ca=ca, allow_http=allow_http, timeout=timeout, pinned=pinned)
+    def __init__(self, url: str, token: str, **options: Any):
+        super().__init__(url, **options)
         self._token = token
         self._open: http.client.HTTPConnection | None = None
         self.on_connect: Callable[[], object] | None = None

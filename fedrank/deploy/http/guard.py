@@ -259,8 +259,17 @@ class Guard:
         return self._flooded is not None and self.clock() - self._flooded < 60e9
 
 
-class BodyError(Exception):
-    """A body was not accepted; the argument is the reason: ``"too-large"``, ``"too-slow"`` or ``"disconnected"``."""
+class RefusedError(Exception):
+    """A request is refused.
+
+    Args:
+        reason: The reason, such as ``"malformed"`` or ``"round-closed"``; ``"disconnected"``: nobody waits for it.
+        more: Further entries of the refusal, such as what was expected.
+    """
+
+    def __init__(self, reason: str, **more: Any):
+        super().__init__(reason)
+        self.reason, self.more = reason, more
 
 
 async def read_body(receive: Receive, most: int, seconds: float) -> bytes:
@@ -272,7 +281,7 @@ async def read_body(receive: Receive, most: int, seconds: float) -> bytes:
         seconds: Longest allowed time.
 
     Raises:
-        BodyError: The body is larger or takes longer, or the client has disconnected.
+        RefusedError: The body is larger or takes longer, or the client has disconnected.
     """
     body, more = b"", True
     try:
@@ -281,15 +290,15 @@ async def read_body(receive: Receive, most: int, seconds: float) -> bytes:
                 try:
                     message = await receive()
                 except Exception as error:
-                    raise BodyError("disconnected") from error
+                    raise RefusedError("disconnected") from error
                 if message["type"] != "http.request":
-                    raise BodyError("disconnected")
+                    raise RefusedError("disconnected")
                 part, more = message.get("body", b""), message.get("more_body", False)
                 body = body + part if body else part
                 if len(body) > most:
-                    raise BodyError("too-large")
+                    raise RefusedError("too-large")
     except TimeoutError:
-        raise BodyError("too-slow") from None
+        raise RefusedError("too-slow") from None
     return body
 
 

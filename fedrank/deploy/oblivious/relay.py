@@ -22,11 +22,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.deploy.http.app import HttpApp, RequestCounts
+from fedrank.deploy.http.app import HttpApp, RequestCounts, limit
 from fedrank.deploy.http.client import ClientResponse, PersistentClient
 from fedrank.deploy.http.guard import Guard, Rate, network_of
 from fedrank.deploy.http.origins import Origins, check_origins
-from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response, too_many
+from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response
 from fedrank.deploy.oblivious.encapsulation import (
     LONGEST_BATCH,
     OTHERS,
@@ -249,17 +249,14 @@ class RelayApp(HttpApp):
             self.add_routes({path: Route(path[1:], ("POST",), self._welcome, joining, max_body=most)})
         if settings.origins:
             self.origins = Origins(settings.origins, ("/",))  # all that a relay has is for devices
-        get = ("GET", "HEAD")
-        self.add_routes(
-            {"/": Route("about", get, None, self._tell), "/healthz": Route("healthz", get, None, self._tell)}
-        )
+        for path, name in (("/", "about"), ("/healthz", "healthz")):
+            self.add_routes({path: Route(name, ("GET", "HEAD"), None, self._tell)})
 
     def _welcome(self, request: HttpRequest) -> HttpResponse | None:
         """Limits floods: who sends more than a device does waits."""
         if self._settings.trial and _own(request.address):
             return None
-        seconds = self._rate.wait(network_of(request.address))
-        return too_many(seconds) if seconds else None
+        return limit(self._rate, network_of(request.address))
 
     async def _tell(self, request: HttpRequest) -> HttpResponse:
         return self._about

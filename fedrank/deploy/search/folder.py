@@ -20,7 +20,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import hashlib
 import hmac
 import json
@@ -41,7 +40,7 @@ from fedrank.deploy.database import VersionError, create_private, open_database
 from fedrank.deploy.folder import ServedFolder
 from fedrank.deploy.search.federation import FederationFile, federation_text, read_federation
 from fedrank.engine.checkpoint import write_atomically
-from fedrank.engine.settings import from_table, read_toml
+from fedrank.engine.settings import from_table, named_in_errors, read_toml, write_settings
 from fedrank.texts.served.analyser import Analyser
 from fedrank.texts.served.encoder import Encoder, load_encoder
 from fedrank.texts.served.engines import Engine
@@ -257,7 +256,8 @@ class OwnerFolder(ServedFolder):
         except OSError as error:
             raise RunError(f"{self.path}: cannot be made ({error.strerror}). Choose another folder.") from error
         if settings is not None or not self._settings.exists():
-            _write_settings(self._settings, settings or OwnerSettings())
+            about = "An owner of documents in a federated search; read at the start."
+            write_settings(self._settings, settings or OwnerSettings(), about)
         if not self._key.exists():
             write_atomically(self._key, os.urandom(2 * _SECRET), 0o600)
         for name in ("broker", "admin"):
@@ -283,10 +283,8 @@ class OwnerFolder(ServedFolder):
         Raises:
             ConfigError: They cannot be read, or one is out of range.
         """
-        try:
+        with named_in_errors(self._settings):
             return from_table(read_toml(self._settings), OwnerSettings)
-        except ConfigError as error:
-            raise error if str(self._settings) in str(error) else ConfigError(f"{self._settings}: {error}") from error
 
     def public_key(self) -> str:
         """The key that questions are sealed for, as text.
@@ -459,13 +457,3 @@ class OwnerFolder(ServedFolder):
         """Write down a release, before anything of it leaves."""
         rows = [*self.releases(), release]
         write_atomically(self.path / "releases.json", json.dumps(rows, indent=1).encode(), 0o600)
-
-
-def _write_settings(path: Path, settings: OwnerSettings) -> None:
-    import tomlkit
-
-    document = tomlkit.document()
-    document.add(tomlkit.comment("An owner of documents in a federated search; read at the start."))
-    for field in dataclasses.fields(settings):
-        document.add(field.name, tomlkit.item(getattr(settings, field.name)).comment(field.metadata["help"]))
-    write_atomically(path, tomlkit.dumps(document).encode())

@@ -50,9 +50,7 @@ def settings_of(folder: str | None, given: Mapping[str, str]) -> dict[str, Json]
         return TRIAL
     kinds = {"devices": int, "searches": float, "days": float, "epsilon": float, "participations": int, "checks": float}
     with contextlib.suppress(ValueError):  # what is no number is refused by its flag
-        return dict(
-            fit_private(**{name: kind(given[f"--{name}"]) for name, kind in kinds.items() if f"--{name}" in given})
-        )
+        return fit_private(**{name: kind(given[f"--{name}"]) for name, kind in kinds.items() if f"--{name}" in given})
     return {}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import sys
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from cyclopts import Parameter
 from fedrank.cli.terminal import Switch
 from fedrank.core.errors import ConfigError, MissingDataError
 from fedrank.core.fields import setting
+from fedrank.deploy.http.client import is_loopback
 
 Port = Annotated[int, Parameter(help="Port to listen at; 0: any that is free.")]
 
@@ -38,10 +38,7 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """True if the address is this machine's own."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
     def warn_without_tls(self, what: str) -> None:
         """Warn on stderr if ``what`` crosses a network in the clear."""

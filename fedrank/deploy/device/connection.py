@@ -177,7 +177,7 @@ class HubClient(HttpClient):
 
     def tokens(self) -> OnSale:
         """The open round, which tokens are sold in it, and what those of its epoch draw by."""
-        given = _accepted("tokens", self.request("GET", "/v1/tokens", "")).json()
+        given = _accept("tokens", self.request("GET", "/v1/tokens", "")).json()
         with _reading("tokens"):
             round_, beacon = int(given["round"]), given.get("beacon")
             if not 0 <= round_ < 2**32:
@@ -193,7 +193,7 @@ class HubClient(HttpClient):
 
     def buy(self, token: str, epoch: int, request: bytes) -> bytes:
         """The answer to a token request."""
-        return _accepted("token", self.request("POST", f"/v1/token/{epoch}", token, body=request)).body
+        return _accept("token", self.request("POST", f"/v1/token/{epoch}", token, body=request)).body
 
     def enrol(self, enrolment: str) -> tuple[str, Terms]:
         """Enrol with the hub; returns the device's token and the hub's terms."""
@@ -202,7 +202,7 @@ class HubClient(HttpClient):
             statement = self._statement(self.attest, enrolment)
             response = self.request("POST", "/v1/enrol", enrolment, body=statement, limit=_ENROLMENT)
         with _reading("enrolment"):
-            given = json.loads(_accepted("enrolment", response, 201).body)
+            given = json.loads(_accept("enrolment", response, 201).body)
             token, terms = given["token"], given["terms"]
             if not usable_token(token) or int(terms.get("reward_values") or 0) > _VALUES:
                 raise WireError("no device token, or a reward that no device can compute")
@@ -210,7 +210,7 @@ class HubClient(HttpClient):
 
     def _statement(self, attest: Attest, enrolment: str) -> bytes:
         """The body of an enrolment with a statement about a challenge of the hub."""
-        given = _accepted("challenge", self.request("POST", "/v1/challenge", enrolment, body=b""), 201).json()
+        given = _accept("challenge", self.request("POST", "/v1/challenge", enrolment, body=b""), 201).json()
         with _reading("challenge"):
             challenge = base64.urlsafe_b64decode(given["challenge"])
             kinds = tuple(str(kind) for kind in given["kinds"])
@@ -248,7 +248,7 @@ class HubClient(HttpClient):
             size: With a proof since this size; None: what all devices get.
         """
         path = "/v1/log" if size is None else f"/v1/log/{size}"
-        return _accepted("log", self.request("GET", path, "", limit=LARGEST)).body
+        return _accept("log", self.request("GET", path, "", limit=LARGEST)).body
 
     def report(self, token: str, round_: int, body: bytes) -> str:
         """Send a message; returns its outcome as in the ledger."""
@@ -262,12 +262,12 @@ class HubClient(HttpClient):
 
     def leave(self, token: str) -> None:
         """Have the hub forget the token, which it does not know any more when this returns."""
-        _accepted("leaving", self.request("DELETE", "/v1/device", token), 204, 401)
+        _accept("leaving", self.request("DELETE", "/v1/device", token), 204, 401)
 
 
 def _model_in(what: str, response: ClientResponse, terms: Terms) -> bytes:
     """The model's bytes in a response, checked."""
-    body = _accepted(what, response).body
+    body = _accept(what, response).body
     try:
         terms.request.decode(body)
     except WireError as error:
@@ -277,14 +277,14 @@ def _model_in(what: str, response: ClientResponse, terms: Terms) -> bytes:
 
 @contextlib.contextmanager
 def _reading(what: str) -> Iterator[None]:
-    """What the block reads of the hub's answer may be anything."""
+    """Refuse an answer of the hub that the block cannot read: it may be anything."""
     try:
         yield
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
         raise RefusedError(f"{what}: the hub's answer cannot be read ({type(error).__name__})") from error
 
 
-def _accepted(what: str, response: ClientResponse, *statuses: int) -> ClientResponse:
+def _accept(what: str, response: ClientResponse, *statuses: int) -> ClientResponse:
     """The response, if it has one of these statuses, by default 200; else the refusal is raised."""
     if response.status not in (statuses or (200,)):
         raise _refusal(what, response)

@@ -255,7 +255,7 @@ def limit(rate: Rate, key: Hashable) -> HttpResponse | None:
     return too_many(seconds) if seconds else None
 
 
-def limited(rate: Rate) -> Authorise:
+def limit_rate(rate: Rate) -> Authorise:
     """Refuses requests of a network from which too many come."""
     return lambda request: limit(rate, network_of(request.address))
 

@@ -282,10 +282,17 @@ def _no_response(error: Exception) -> OSError:
 
 def is_loopback(host: str) -> bool:
     """True if a host name or numeric address is this machine's own."""
+    parsed = parse_address(host)
+    return host == "localhost" or (parsed is not None and parsed.is_loopback)
+
+
+def parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """A numeric address, an IPv4 one in the form of IPv6 as what it is; None for a name."""
     try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        parsed = ipaddress.ip_address(host)
     except ValueError:
-        return False
+        return None
+    return getattr(parsed, "ipv4_mapped", None) or parsed
 
 
 def _receive(response: http.client.HTTPResponse, limit: int) -> ClientResponse:

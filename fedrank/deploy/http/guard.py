@@ -32,6 +32,7 @@ from collections.abc import Awaitable, Callable, Hashable, MutableMapping
 from typing import Any
 
 from fedrank.core.errors import ConfigError
+from fedrank.deploy.http.client import parse_address
 
 #: Longest token that is accepted, in bytes.
 LONGEST_TOKEN = 256
@@ -167,7 +168,7 @@ def network_of(address: str, ipv4_bits: int = 32, ipv6_bits: int = 64) -> str:
         ipv6_bits: The same of IPv6. A /64 is one network cable's; a line of a household often has a /56 of them, one of
             an office a /48.
     """
-    parsed = _parse(address)
+    parsed = parse_address(address)
     if parsed is None:
         return address[:64]
     if isinstance(parsed, ipaddress.IPv6Address):
@@ -181,16 +182,8 @@ def limited_network(address: str, ipv4_bits: int = 32, ipv6_bits: int = 64) -> s
     This machine's own addresses have none: a proxy that the server was not told of may stand behind them. Nor have
     clients without an address, such as those that come through a relay.
     """
-    parsed = _parse(address)
+    parsed = parse_address(address)
     return None if parsed is None or parsed.is_loopback else network_of(address, ipv4_bits, ipv6_bits)
-
-
-def _parse(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return None
-    return getattr(parsed, "ipv4_mapped", None) or parsed
 
 
 class Guard:

@@ -26,6 +26,7 @@ whatever the hub is doing, before anything that depends on the hub is looked at.
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 import struct
 import time
@@ -113,7 +114,7 @@ class HubApp(HttpApp):
                 "/v1/best": Route("best", get, self._reader, self._best),
                 "/v1/device": Route("leave", ("DELETE",), self._device, self._leave),
                 "/v1/admin/close": Route("close", ("POST",), self.operator, self._close),
-                "/v1/admin/skip": Route("skip", ("POST",), self.operator, self._skip),
+                "/v1/admin/skip": Route("skip", ("POST",), self.operator, functools.partial(self._close, empty=True)),
                 "/v1/admin/resume": Route("resume", ("POST",), self.operator, self._resume),
                 "/v1/admin/renew": Route("renew", ("POST",), self.operator, self._renew),
                 "/v1/admin/device/": Route("remove", ("DELETE",), self.operator, self._remove),
@@ -143,11 +144,8 @@ class HubApp(HttpApp):
         request.device = device
         return limit(self._guard.device, device)
 
-    def _reader(self, request: HttpRequest) -> HttpResponse | None:
-        return self._device(request)
-
-    def _reporter(self, request: HttpRequest) -> HttpResponse | None:
-        return self._device(request)
+    #: Admit who fetches models, and who reports.
+    _reader = _reporter = _device
 
     def _enrolling_bare(self, request: HttpRequest) -> HttpResponse | None:
         return self._enrolling(request, bare=True)
@@ -264,18 +262,11 @@ class HubApp(HttpApp):
         await self._hub.leave(request.device)  # False: it left in this very moment, which is what was wanted
         return _GONE
 
-    async def _close(self, request: HttpRequest) -> HttpResponse:
-        return self._close_response(await self._hub.close_round())
-
-    async def _skip(self, request: HttpRequest) -> HttpResponse:
-        return self._close_response(await self._hub.close_round(empty=True))
-
-    def _close_response(self, number: int | None) -> HttpResponse:
-        if number is not None:
+    async def _close(self, request: HttpRequest, empty: bool = False) -> HttpResponse:
+        if (number := await self._hub.close_round(empty)) is not None:
             return json_response(200, {"round": number})
-        return REFUSALS[
-            {"done": "done", "halted": "done", "between": "between-rounds"}.get(self._hub.view.state, "no-reports")
-        ]
+        reasons = {"done": "done", "halted": "done", "between": "between-rounds"}
+        return REFUSALS[reasons.get(self._hub.view.state, "no-reports")]
 
     async def _resume(self, request: HttpRequest) -> HttpResponse:
         number = await self._hub.resume()

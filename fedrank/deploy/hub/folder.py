@@ -492,31 +492,10 @@ _START = "start.safetensors"
 #: File that says that a folder is a backup, its words; and the one with the mark that a hub and its copy share.
 _BACKUP, _HOW, _COPY = "backup", b"fedrank hub restore makes a hub of this folder\n", "copy"
 _LOG_FILES = ("hub.db", "hub.db-wal", "hub.db-shm", "hub.db-journal")
-_HUB_FILES = (
-    "hub.toml",
-    "hub.url",
-    "hub.lock",
-    *_LOG_FILES,
-    "checkpoints",
-    "enrolment.token",
-    "admin.token",
-    LOG_FILE,
-    GATEWAY_FILE,
-    OPERATOR_FILE,
-    _PASSWORD,
-    _START,
-)
-#: Files that a backup has beside the two databases.
-_BACKED_UP = (
-    "hub.toml",
-    "enrolment.token",
-    "admin.token",
-    LOG_FILE,
-    GATEWAY_FILE,
-    "attestation.toml",
-    _PASSWORD,
-    _START,
-)
+_SMALL_FILES = ("hub.toml", "enrolment.token", "admin.token", LOG_FILE, GATEWAY_FILE, _PASSWORD, _START)
+#: Files that a folder may have in which a hub is made, and those that a backup has beside the databases.
+_HUB_FILES = (*_SMALL_FILES, *_LOG_FILES, "hub.url", "hub.lock", "checkpoints", OPERATOR_FILE)
+_BACKED_UP = (*_SMALL_FILES, "attestation.toml")
 
 
 def _new_mark(store: Store) -> str:

@@ -300,7 +300,7 @@ def coordinator_routes(hub: Hub, operator: Authorise) -> dict[str, Route]:
 
 
 def warnings_of(home: Path, settings: HubSettings) -> list[str]:
-    """What an operator should know of a hub's settings before people report to it."""
+    """Things that an operator should know of a hub's settings before people report to it."""
     found = (why_silent(settings), why_unfair(settings), why_void(settings), why_reset(home), why_alone(home, settings))
     return [warning for warning in found if warning]
 

@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
@@ -45,18 +45,6 @@ _SLACK = 1.5
 _CROWD = 20
 
 
-class Fitting(TypedDict):
-    """Settings that fit each other."""
-
-    interactions: int
-    cohort: int
-    rounds: int
-    learning_rate: float
-    due: float
-    round_seconds: float
-    deadline: float
-
-
 def fit_private(
     devices: int = DEVICES,
     searches: float = SEARCHES,
@@ -64,7 +52,7 @@ def fit_private(
     epsilon: float = MECHANISM_EPSILON,
     participations: int = 1,
     checks: float = CHECKS,
-) -> Fitting:
+) -> dict[str, Any]:
     """Settings that fit each other where a device sends few messages in its life.
 
     A device is due in each of R rounds by a draw of its token, with one probability q, until it has sent its P
@@ -334,7 +322,7 @@ class HubSettings(Agreement):
             ATTESTORS.entry(kind)
         if not 0 < self.delta < 1:
             raise ConfigError(f"delta must be between 0 and 1, got {self.delta}.")
-        for name, value in self._resolved().items():
+        for name, value in self._resolve().items():
             object.__setattr__(self, name, value)  # frozen: resolved once, here
         for witness in self.witnesses:
             Witness.parse(witness)
@@ -351,7 +339,7 @@ class HubSettings(Agreement):
         if self.n_features:
             self.protocol()
 
-    def _resolved(self) -> dict[str, Any]:
+    def _resolve(self) -> dict[str, Any]:
         """The settings that follow from others where nothing is said."""
         mechanism = self.mechanism or ("piecewise" if self.p is None else "randomised-response")
         piecewise = mechanism == "piecewise"

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import ipaddress
 import logging
 import secrets
 import threading
@@ -23,7 +22,7 @@ from dataclasses import dataclass, field
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.http.app import HttpApp, RequestCounts, limit
-from fedrank.deploy.http.client import ClientResponse, PersistentClient
+from fedrank.deploy.http.client import ClientResponse, PersistentClient, is_loopback
 from fedrank.deploy.http.guard import Guard, Rate, network_of
 from fedrank.deploy.http.origins import Origins, check_origins
 from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response
@@ -143,7 +142,7 @@ class Batch:
         if len(self._waiting) >= _MOST:
             return REFUSALS["unavailable"]
         loop = asyncio.get_running_loop()
-        crowd = secrets.token_hex(8) if self._settings.trial and _own(address) else network_of(address)
+        crowd = secrets.token_hex(8) if self._settings.trial and is_loopback(address) else network_of(address)
         here = _Waiting(crowd, request, loop.create_future())
         self._waiting.append(here)
         if self._end is None:
@@ -254,7 +253,7 @@ class RelayApp(HttpApp):
 
     def _welcome(self, request: HttpRequest) -> HttpResponse | None:
         """Limits floods: who sends more than a device does waits."""
-        if self._settings.trial and _own(request.address):
+        if self._settings.trial and is_loopback(request.address):
             return None
         return limit(self._rate, network_of(request.address))
 
@@ -282,12 +281,3 @@ class RelayApp(HttpApp):
         if found is not None and found != self._configuration:
             _log.warning("the gateway has another key than before; devices are told the new one from now on")
             self._configuration, self._about = found, self._about_with(found)
-
-
-def _own(address: str) -> bool:
-    """True if an address is this machine's own."""
-    try:
-        parsed = ipaddress.ip_address(address)
-        return (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback
-    except ValueError:
-        return False

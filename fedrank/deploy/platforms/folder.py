@@ -24,7 +24,6 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -42,7 +41,7 @@ from fedrank.core.protocol import Exchange
 from fedrank.core.rng import INIT, WORLD
 from fedrank.core.streams import AnyKey, fold, run_words
 from fedrank.deploy.database import VersionError, create_private, open_database, transaction
-from fedrank.deploy.folder import ServedFolder, read_token
+from fedrank.deploy.folder import ServedFolder
 from fedrank.deploy.http.guard import RefusedError
 from fedrank.engine.checkpoint import leaves_of, plain_array, tree_like, write_atomically
 from fedrank.engine.config import RunConfig
@@ -315,19 +314,3 @@ class PlatformFolder(ServedFolder):
             store.close()
             raise
         return store
-
-    def token_or_new(self, client: str, given: str | os.PathLike[str] | None = None) -> str:
-        """The token of the ``"coordinator"`` or the ``"application"``.
-
-        Args:
-            client: Whose token.
-            given: A file that holds it; None: the one in the folder, which is made if it is not there.
-
-        Raises:
-            RunError: The file cannot be read or written, or holds no token.
-        """
-        if given is not None:
-            return read_token(Path(given))
-        if not self.token_path(client).exists():
-            self.make_token(client)
-        return self.token(client)

@@ -268,7 +268,7 @@ def platform_servers(
         ConfigError: A port is taken, a token is too short, or a certificate cannot be used.
     """
     with home.lock():
-        coordinator = home.token_or_new("coordinator", at.token_file)
+        coordinator = read_token(at.token_file) if at.token_file else home.token_or_new("coordinator")
         application = home.token_or_new("application")
         if coordinator == application:
             raise ConfigError(f"{home.path}: coordinator and application must not have the same token.")

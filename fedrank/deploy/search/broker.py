@@ -22,7 +22,7 @@ from typing import Any
 from fedrank.core.errors import ConfigError, FedrankError
 from fedrank.core.lazy import OptionalModule
 from fedrank.core.trees import Json
-from fedrank.deploy.http.app import HttpApp, RequestCounts, limited
+from fedrank.deploy.http.app import HttpApp, RequestCounts, limit_rate
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.http.guard import Guard, Rate, Secret
 from fedrank.deploy.http.routes import REFUSALS, HttpRequest, HttpResponse, Route, json_response, refuse
@@ -184,7 +184,7 @@ class BrokerApp(HttpApp):
         self._summing: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
         code = Secret(None if folder is None else folder.token("join"), "join.token")
-        anybody = limited(Rate(questions_per_minute, 100, time.monotonic_ns))
+        anybody = limit_rate(Rate(questions_per_minute, 100, time.monotonic_ns))
         state = folder.state() if folder else None
         owners = state["owners"] if state else len(self._carriers)
         largest = (LARGEST_QUESTION * 4 // 3 + 200) * max(1, owners)

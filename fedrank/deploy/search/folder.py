@@ -251,18 +251,14 @@ class OwnerFolder(ServedFolder):
             ConfigError: The existing settings cannot be used.
             RunError: The folder cannot be written.
         """
-        try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(f"{self.path}: cannot be made ({error.strerror}). Choose another folder.") from error
+        self.make()
         if settings is not None or not self._settings.exists():
             about = "An owner of documents in a federated search; read at the start."
             write_settings(self._settings, settings or OwnerSettings(), about)
         if not self._key.exists():
             write_atomically(self._key, os.urandom(2 * _SECRET), 0o600)
         for name in ("broker", "admin"):
-            if not self.token_path(name).exists():
-                self.make_token(name)
+            self.token_or_new(name)
 
     @property
     def _settings(self) -> Path:
@@ -445,15 +441,8 @@ class OwnerFolder(ServedFolder):
 
     def releases(self) -> list[dict[str, Any]]:
         """Releases of the documents' statistics, oldest first: day, ε, δ, releases agreed on."""
-        try:
-            found = json.loads((self.path / "releases.json").read_text())
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError) as error:
-            raise RunError(f"{self.path}/releases.json: cannot be read ({error}). Put it back from a copy.") from error
-        return found
+        return self.read_json("releases.json") or []
 
     def add_release(self, release: dict[str, Any]) -> None:
         """Write down a release, before anything of it leaves."""
-        rows = [*self.releases(), release]
-        write_atomically(self.path / "releases.json", json.dumps(rows, indent=1).encode(), 0o600)
+        self.write_json("releases.json", [*self.releases(), release])

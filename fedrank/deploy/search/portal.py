@@ -84,9 +84,9 @@ class PortalApp(HttpApp):
         self._threads = ThreadPoolExecutor(_THREADS, "fedrank-portal")
         self._answers: OrderedDict[tuple[str, str], Answer] = OrderedDict()  # by person, and a random name
         routes = {
-            "/v1/search": Route("search", ("POST",), None, _explained(self._search)),
-            "/v1/more": Route("more", ("POST",), None, _explained(self._extend)),
-            "/v1/fetch": Route("fetch", ("POST",), None, _explained(self._fetch)),
+            "/v1/search": Route("search", ("POST",), None, _explain(self._search)),
+            "/v1/more": Route("more", ("POST",), None, _explain(self._extend)),
+            "/v1/fetch": Route("fetch", ("POST",), None, _explain(self._fetch)),
             "/v1/federation": Route("federation", ("GET", "HEAD"), None, self._about),
             "/healthz": Route("healthz", ("GET", "HEAD"), None, self._healthz),
         }
@@ -169,7 +169,7 @@ class PortalApp(HttpApp):
         return json_response(200, {"name": file.name, "owners": owners})
 
 
-def _explained(respond: Respond) -> Respond:
+def _explain(respond: Respond) -> Respond:
     """The same, where people are told in a sentence why they get nothing."""
 
     async def explain(request: HttpRequest) -> HttpResponse:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedrank.core.errors import DataError, FedrankError, RunError, WireError
-from fedrank.deploy.http.app import HttpApp, RequestCounts, limited
+from fedrank.deploy.http.app import HttpApp, RequestCounts, limit_rate
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.http.guard import Guard, Rate, Secret
 from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response, refuse
@@ -80,7 +80,7 @@ class OwnerApp(HttpApp):
         self._folder, self._owner, self._askers, self._party = folder, owner, askers, party
         admin = self.requires(Secret(folder.token("admin"), "admin.token"))
         broker = self.requires(Secret(folder.token("broker"), "broker.token"))
-        anybody = limited(Rate(questions_per_minute, 100, time.monotonic_ns))
+        anybody = limit_rate(Rate(questions_per_minute, 100, time.monotonic_ns))
         # The index and the list of askers belong to one thread; questions wait in its queue.
         self._worker = ThreadPoolExecutor(1, "fedrank-owner")
         self._answered = 0

@@ -80,11 +80,12 @@ def _hub(path: str, port: int, cache: str) -> None:
     # Compiled programs outlive the process: this measures what survives, not how long compiling takes.
     jax.config.update("jax_compilation_cache_dir", cache)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    from fedrank.deploy.hub.service import Listen, run_hub
+    from fedrank.deploy.http.server import serve
+    from fedrank.deploy.hub.service import hub_app
 
     home = HubFolder(path)
     with home.lock():
-        run_hub(home, Listen("127.0.0.1", port), lambda url: None)
+        serve(hub_app(home)[1], port=port, on_ready=lambda url: None)
 
 
 class Devices:
@@ -267,11 +268,12 @@ def _jumping_hub(path: str, port: int) -> None:
     """A hub whose wall clock says something else at every look."""
     right, dice = time.time, random.Random(0)
     time.time = lambda: right() + dice.uniform(-3e8, 3e8)
-    from fedrank.deploy.hub.service import Listen, run_hub
+    from fedrank.deploy.http.server import serve
+    from fedrank.deploy.hub.service import hub_app
 
     home = HubFolder(path)
     with home.lock():
-        run_hub(home, Listen("127.0.0.1", port), lambda url: None)
+        serve(hub_app(home)[1], port=port, on_ready=lambda url: None)
 
 
 def clock(rounds: int) -> dict:

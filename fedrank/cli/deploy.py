@@ -50,9 +50,7 @@ def settings_of(folder: str | None, given: Mapping[str, str]) -> dict[str, Json]
         return TRIAL
     kinds = {"devices": int, "searches": float, "days": float, "epsilon": float, "participations": int, "checks": float}
     with contextlib.suppress(ValueError):  # what is no number is refused by its flag
-        return dict(
-            fit_private(**{name: kind(given[f"--{name}"]) for name, kind in kinds.items() if f"--{name}" in given})
-        )
+        return fit_private(**{name: kind(given[f"--{name}"]) for name, kind in kinds.items() if f"--{name}" in given})
     return {}
 
 
@@ -94,18 +92,7 @@ def serve(
         at: Where it listens.
         proxies: Addresses of reverse proxies whose X-Forwarded-For is believed. With them, --status auto means admin.
     """
-    from fedrank.deploy.hub.service import (
-        Listen,
-        linking,
-        pace,
-        promise,
-        run_hub,
-        why_alone,
-        why_reset,
-        why_silent,
-        why_unfair,
-        why_void,
-    )
+    from fedrank.deploy.hub.service import hub_app, linking, pace, promise, warnings_of
 
     home = HubFolder(folder)
     log_to_stderr()
@@ -123,20 +110,12 @@ def serve(
         kept = read_settings(home.settings)
         print(f"linking  {linking(kept)}", f"privacy  {promise(kept)}", f"rounds   {pace(kept)}", sep="\n", flush=True)
         at.warn_without_tls("tokens")
-        for warning in (
-            why_silent(kept),
-            why_unfair(kept),
-            why_void(kept),
-            why_reset(home.path),
-            why_alone(home.path, kept),
-        ):
-            if not warning:
-                continue
+        for warning in warnings_of(home.path, kept):
             print(f"fedrank: warning: {warning}", file=sys.stderr)
 
     with home.lock():
         home.prepare(settings)
-        run_hub(home, Listen(at.host, port, at.certificate, at.key, proxies, public), ready)
+        at.serve(hub_app(home, public=public, host=at.host)[1], port, ready, home, "hub", proxies=proxies)
 
 
 def relay(

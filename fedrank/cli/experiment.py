@@ -25,6 +25,7 @@ from fedrank.engine.settings import (
     defaults,
     from_dict,
     make_room,
+    named_in_errors,
     part_class,
     parts_in,
     parts_of,
@@ -72,10 +73,8 @@ def base_of(source: str, flags: Sequence[tuple[str, str]], command: str) -> Any:
         values, vary, cases = read_sweep(source)
         if command == "run" and (vary or cases):
             raise ConfigError(f"{source} is a sweep of several runs; run it with: fedrank sweep {source}")
-        try:
+        with named_in_errors(source):
             base = from_dict(values)
-        except ConfigError as error:
-            raise ConfigError(f"{source}: {error}") from error
     else:
         base = defaults(protocol)
     for name, one in parts_in(base).items():

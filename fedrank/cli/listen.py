@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import sys
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from cyclopts import Parameter
 from fedrank.cli.terminal import Switch
 from fedrank.core.errors import ConfigError, MissingDataError
 from fedrank.core.fields import setting
+from fedrank.deploy.http.client import is_loopback
 
 Port = Annotated[int, Parameter(help="Port to listen at; 0: any that is free.")]
 
@@ -38,10 +38,7 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """True if the address is this machine's own."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return is_loopback(self.host)
 
     def warn_without_tls(self, what: str) -> None:
         """Warn on stderr if ``what`` crosses a network in the clear."""
@@ -49,12 +46,32 @@ class Address:
             said = "cross in the clear; give --certificate and --key, or put a proxy with TLS in front"
             print(f"fedrank: warning: {what} {said}", file=sys.stderr)
 
-    def serve(self, app: Any, port: int, on_ready: Callable[[str], object], **options: Any) -> None:
-        """Answer requests until the process is told to stop; options as of :func:`fedrank.deploy.http.server.serve`."""
+    def serve(
+        self, app: Any, port: int, on_ready: Callable[[str], object], home: Any = None, name: str = "", **options: Any
+    ) -> None:
+        """Answer requests until the process is told to stop.
+
+        Args:
+            app: The application.
+            port: Port to listen at.
+            on_ready: Called with the URL once connections are accepted.
+            home: Folder in which the URL stands meanwhile, for commands of this machine; None: none.
+            name: Name of the URL there.
+            options: As of :func:`fedrank.deploy.http.server.serve`.
+        """
         from fedrank.deploy.http.server import serve
 
+        def ready(url: str) -> None:
+            if home is not None:
+                home.write_urls({name: url}, self.certificate)
+            on_ready(url)
+
         where = {"host": self.host, "port": port, "certfile": self.certificate, "keyfile": self.key}
-        serve(app, on_ready=on_ready, **where, **options)
+        try:
+            serve(app, on_ready=ready, **where, **options)
+        finally:
+            if home is not None:
+                home.remove_urls(name)
 
 
 At = Annotated[Address, Parameter(name="*")]

@@ -168,15 +168,11 @@ def serve(
         built = build(home, federation, documents)
 
         def ready(url: str) -> None:
-            home.write_urls({"owner": url}, at.certificate)
             print(f"owner   {url}", f"key     {home.public_key()}", f"gives   {home.settings().gives()}", sep="\n")
             print(f"allow   fedrank search owner allow {home.path} NAME", flush=True)
             at.warn_without_tls("the broker's and the operator's tokens")
 
-        try:
-            at.serve(built, port, ready)
-        finally:
-            home.remove_urls("owner")
+        at.serve(built, port, ready, home, "owner")
 
 
 def compare_words(file: Any, words: str, again: bool, *, trust: bool) -> bool:

@@ -24,6 +24,7 @@ import numpy as np
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.trees import Json
+from fedrank.deploy.http.client import HttpClient
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import QuerySet
 
@@ -115,15 +116,6 @@ def fleet(settings: FleetSettings, queries: QuerySet, user: CascadeUser, folder:
 
 def _device(home: Path, settings: FleetSettings, number: int) -> subprocess.Popen:
     command = [sys.executable, "-m", "fedrank.deploy.fleet_device", str(home), str(number), str(settings.devices)]
-    told = {
-        "hub": settings.hub,
-        "enrolment": settings.enrolment,
-        "pause": settings.pause,
-        "share": settings.share,
-        "seed": settings.seed,
-        "most_epsilon": settings.most_epsilon,
-        "relay": settings.relay,
-    }
     # One thread each: fifty processes with a pool of threads each would fight for the cores.
     threads = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
     try:
@@ -135,7 +127,7 @@ def _device(home: Path, settings: FleetSettings, number: int) -> subprocess.Pope
             start_new_session=True,  # Ctrl-C is for the parent, which then tells its devices
         )
         assert process.stdin is not None
-        process.stdin.write(json.dumps(told).encode() + b"\n")
+        process.stdin.write(json.dumps(vars(settings)).encode() + b"\n")
         process.stdin.flush()
         return process
     except OSError as error:
@@ -205,12 +197,9 @@ def watch(
 
 def look(hub: str) -> dict[str, Json] | None:
     """The status of a hub; None if it cannot be read, or is not public."""
-    import urllib.error
-    import urllib.request
-
+    client = HttpClient(hub, allow_http=True, timeout=5.0)
     try:
-        with urllib.request.urlopen(f"{hub.rstrip('/')}/status.json", timeout=5) as answer:
-            shown = json.loads(answer.read(8_000_000))
-        return shown if isinstance(shown, dict) and "state" in shown else None
-    except (OSError, ValueError, urllib.error.URLError):
+        shown = client.request("GET", "/status.json", "", limit=8_000_000).json()
+    except OSError:
         return None
+    return shown if "state" in shown else None

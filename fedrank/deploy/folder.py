@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from typing_extensions import override
 
 from fedrank.core.errors import RunError
+from fedrank.core.trees import Json
 from fedrank.core.words import printable
 from fedrank.engine.checkpoint import lock_folder, write_atomically
 
@@ -48,6 +51,29 @@ class ServedFolder:
             RunError: The file cannot be written.
         """
         write_atomically(self.token_path(name), secrets.token_urlsafe(32).encode() + b"\n", 0o600)
+
+    def token_or_new(self, name: str) -> str:
+        """A token in this folder, which is made where there is none; errors as :meth:`token` and :meth:`make_token`."""
+        if not self.token_path(name).exists():
+            self.make_token(name)
+        return self.token(name)
+
+    def read_json(self, name: str) -> Any:
+        """The value that :meth:`write_json` wrote; None: it wrote none.
+
+        Raises:
+            RunError: The file cannot be read.
+        """
+        try:
+            return json.loads((self.path / name).read_text())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise RunError(f"{self.path / name}: cannot be read ({error}). Put it back from a copy.") from error
+
+    def write_json(self, name: str, value: Json) -> None:
+        """Write a value that only the owner of the folder can read; errors as of :meth:`make_token`."""
+        write_atomically(self.path / name, json.dumps(value, indent=1).encode(), 0o600)
 
     def url_path(self, name: str) -> Path:
         """Path of the file with a URL, which is there while it is served."""
@@ -95,6 +121,17 @@ class ServedFolder:
                 with contextlib.suppress(OSError):
                     path.unlink(missing_ok=True)
 
+    def make(self) -> None:
+        """Make the folder, which only its owner can read, if it is not there.
+
+        Raises:
+            RunError: It cannot be made.
+        """
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"{self.path}: cannot be used ({error}). Choose another folder.") from error
+
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Make the folder and use it exclusively; the lock of a process that was killed is free again.
@@ -102,10 +139,7 @@ class ServedFolder:
         Raises:
             RunError: Another process uses it, or it cannot be made.
         """
-        try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(f"{self.path}: cannot be used ({error}). Choose another folder.") from error
+        self.make()
         with lock_folder(self.path, "uses this folder", name=self.lock_name):
             yield
 

@@ -54,29 +54,25 @@ class Exclusion(NamedTuple):
     why: str
 
 
-def _case(words: str, holds: Callable[[Any], Any]) -> Case:
-    return Case(words, lambda settings: bool(holds(settings)))
-
-
 #: All of them. Terms have no ``collect``.
 EXCLUSIONS: tuple[Exclusion, ...] = (
     Exclusion(
-        _case("batch", lambda s: s.batch),
-        (_case("tokens = 0", lambda s: not s.tokens),),
+        Case("batch", lambda s: s.batch),
+        (Case("tokens = 0", lambda s: not s.tokens),),
         "a relay hides nothing while devices show their own tokens",
     ),
     Exclusion(
-        _case("checks", lambda s: s.checks),
+        Case("checks", lambda s: s.checks),
         (
-            _case("mechanism = laplace", lambda s: s.mechanism == "laplace"),
-            _case("collect", lambda s: getattr(s, "collect", False)),
+            Case("mechanism = laplace", lambda s: s.mechanism == "laplace"),
+            Case("collect", lambda s: getattr(s, "collect", False)),
         ),
         "a check is a privatised difference of the hub's newest and its best model: there is none with the noise of "
         "sums, and a hub that collects for a coordinator has no best model",
     ),
     Exclusion(
-        _case("interleaved", lambda s: s.interleaved),
-        (_case("a mechanism other than piecewise", lambda s: s.mechanism != "piecewise"),),
+        Case("interleaved", lambda s: s.interleaved),
+        (Case("a mechanism other than piecewise", lambda s: s.mechanism != "piecewise"),),
         "interleaved lists tell of each interaction twice, once for each ranker",
     ),
 )
@@ -201,8 +197,10 @@ class Terms(Agreement):
     wire: int = field(default=0, kw_only=True)
 
     def __post_init__(self):
-        if len(self.hub) != 32 or set(self.hub) - set("0123456789abcdef"):
-            raise ConfigError(f"hub must be 32 hexadecimal digits, got {self.hub!r}.")
+        keys = {"log": self.log, "operator": self.operator, "gateway": self.gateway}
+        for name, text, digits in (("hub", self.hub, 32), *((name, key, 64) for name, key in keys.items() if key)):
+            if len(text) != digits or set(text) - set("0123456789abcdef"):
+                raise ConfigError(f"{name} must be {digits} hexadecimal digits, got {text!r}.")
         if self.protocol != "foltr-es":
             raise ConfigError(f"protocol {self.protocol!r} cannot be spoken by a device; foltr-es can.")
         version = _TOKENS if self.tokens else _DRAWS if self.draws else WIRE_VERSION
@@ -255,9 +253,6 @@ class Terms(Agreement):
         if self.participations is not None and self.participations < 1:
             raise ConfigError(f"participations must be at least 1, got {self.participations}.")
         self._check_tokens()
-        for name, key in (("log", self.log), ("operator", self.operator)):
-            if key and (len(key) != 64 or set(key) - set("0123456789abcdef")):
-                raise ConfigError(f"{name} must be a public key of 64 hexadecimal digits, got {key!r}.")
         for name, share, least in (("due", self.due, 2.0**-32), ("checks", self.checks, 0.0)):
             if not least <= share <= 1:
                 raise ConfigError(f"{name} must be in {least:g}..1, got {share}.")
@@ -278,8 +273,6 @@ class Terms(Agreement):
                 f"batch must be in 0..100,000, and above 0 with a gateway's key only; got {self.batch} and "
                 f"{self.gateway!r}."
             )
-        if self.gateway and (len(self.gateway) != 64 or set(self.gateway) - set("0123456789abcdef")):
-            raise ConfigError(f"gateway must be 64 hexadecimal digits, got {self.gateway!r}.")
 
     @functools.cached_property
     def metric(self) -> OnlineMetric:

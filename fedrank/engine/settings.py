@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
 import types
 import typing
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -16,6 +17,7 @@ from fedrank.core import registry
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.core.fields import is_bound, is_part, settings_of
 from fedrank.core.trees import Json, flat, nest
+from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.methods import known_by, method
 
 #: The protocol of a configuration that names none.
@@ -437,12 +439,36 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Json]:
 
 def read_config(path: str | os.PathLike[str], base: Any = None) -> Any:
     """The configuration in a TOML file; ``base`` and errors as :func:`read_toml` and :func:`from_dict` have them."""
-    try:
+    with named_in_errors(path):
         return from_dict(read_toml(path), base)
+
+
+@contextlib.contextmanager
+def named_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """A configuration error of the block begins with the file that is read in it."""
+    try:
+        yield
     except ConfigError as error:
-        if str(path) in str(error):
+        if os.fspath(path) in str(error):
             raise
         raise ConfigError(f"{os.fspath(path)}: {error}") from error
+
+
+def write_settings(path: Path, settings: Any, comment: str) -> None:
+    """Write a dataclass of settings as a TOML file that :func:`read_toml` reads, with a comment a setting.
+
+    Args:
+        path: The file.
+        settings: The settings; those that are None are left out.
+        comment: First line of the file.
+    """
+    import tomlkit
+
+    document = tomlkit.document()
+    document.add(tomlkit.comment(comment))
+    for name, value in table_of(settings).items():
+        document.add(name, tomlkit.item(value).comment(settings.__dataclass_fields__[name].metadata["help"]))
+    write_atomically(path, tomlkit.dumps(document).encode())
 
 
 def to_toml(config: Any) -> str:

@@ -46,7 +46,7 @@ from fedrank.engine.executors import Executor, Here
 from fedrank.engine.progress import Listener
 from fedrank.engine.run import resume_experiment, run_experiment
 from fedrank.engine.run_folder import RunFolder
-from fedrank.engine.settings import as_dict, changes, from_dict, read_toml, with_setting
+from fedrank.engine.settings import as_dict, changes, from_dict, named_in_errors, read_toml, with_setting
 from fedrank.engine.variations import ALL, Variation, read_sweep, variations
 
 
@@ -338,10 +338,8 @@ def plan_runs(study: Study, fraction: float = 1.0) -> list[Variation]:
     if not 0 < fraction <= 1:
         raise ConfigError(f"fraction must be in (0, 1], got {fraction}.")
     base, vary, cases = read_sweep(study.path)
-    try:
+    with named_in_errors(study.path):
         todo = variations(from_dict(base), vary, cases)
-    except ConfigError as error:
-        raise ConfigError(f"{study.path}: {error}") from error
     if fraction == 1:
         return todo
     return [Variation(v.name, shorten_run(v.config, fraction), v.where) for v in todo]

@@ -239,10 +239,14 @@ def test_a_fleet_without_a_hub_says_so(tmp_path, capsys):
 )
 def test_the_status_is_everybodys_only_where_nobody_else_comes(tmp_path, monkeypatch, status, host, proxies, public):
     served = []
-    monkeypatch.setattr("fedrank.deploy.hub.service.run_hub", lambda home, listen, ready: served.append(listen))
+
+    def serve(app, **options):
+        served.append((app._exact["/status"].authorise is None, options["proxies"]))
+
+    monkeypatch.setattr("fedrank.deploy.http.server.serve", serve)
     more = [word for proxy in proxies for word in ("--proxies", proxy)]
     assert call(["hub", "serve", str(tmp_path), "--n-features", "5", "--status", status, "--host", host, *more]) == 0
-    assert [(listen.public, listen.proxies) for listen in served] == [(public, tuple(proxies))]
+    assert served == [(public, tuple(proxies))]
 
 
 def test_an_enrolment_token_is_read_from_a_file(tmp_path):

@@ -4,8 +4,9 @@ import numpy as np
 
 from fedrank.core.native import map_trees
 from fedrank.core.protocol import Party
+from fedrank.deploy.http.guard import RefusedError
 from fedrank.deploy.platforms.client import PlatformClient
-from fedrank.deploy.platforms.folder import KeyValueStore, RefusedError
+from fedrank.deploy.platforms.folder import KeyValueStore
 from fedrank.deploy.platforms.planning_coordinator import PlanningCoordinator
 from fedrank.deploy.platforms.planning_platform import PlanningPlatform
 from fedrank.deploy.platforms.rounds import Peer, Silence

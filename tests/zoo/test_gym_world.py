@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.deploy.platforms.folder import RefusedError, Terms
+from fedrank.deploy.http.guard import RefusedError
+from fedrank.deploy.platforms.folder import Terms
 from fedrank.engine.settings import from_dict
 from fedrank.slates.world.satisfaction import Satisfaction, preset
 

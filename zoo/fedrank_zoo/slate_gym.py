@@ -39,7 +39,8 @@ import numpy as np
 from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError, MissingExtraError
 from fedrank.core.lazy import jax, jit, jnp
-from fedrank.deploy.platforms.folder import KeyValueStore, NotYetError, RefusedError, Terms
+from fedrank.deploy.http.guard import RefusedError
+from fedrank.deploy.platforms.folder import KeyValueStore, NotYetError, Terms
 from fedrank.deploy.platforms.planning_coordinator import PlanningCoordinator
 from fedrank.deploy.platforms.planning_platform import PlanningPlatform
 from fedrank.deploy.platforms.rounds import Peer, Silence

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedrank.deploy.http.origins import Hosts
-from fedrank.deploy.http.routes import NO_SNIFF, NO_STORE, HttpRequest, HttpResponse, Route
+from fedrank.deploy.http.routes import page_route
 from fedrank.deploy.hub.app import HubApp
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.service import hub_app
@@ -144,11 +144,12 @@ def demo_app(home: HubFolder) -> HubApp:
     }
     documents = [entry._asdict() for entry in entries()]
     pages = {
-        f"/{path}": _constant((files("fedrank.deploy.demo") / "page" / name).read_bytes(), kind)
+        f"/{path}": page_route("demo", (files("fedrank.deploy.demo") / "page" / name).read_bytes(), kind, _CSP)
         for path, (name, kind) in _FILES.items()
     }
     for name, value in (("demo", about), ("documents", documents)):
-        pages[f"/{name}.json"] = _constant(json.dumps(value, ensure_ascii=False).encode(), b"application/json")
+        said = json.dumps(value, ensure_ascii=False).encode()
+        pages[f"/{name}.json"] = page_route("demo", said, b"application/json", _CSP)
     app.add_routes(pages)
     app.hosts = Hosts()  # a page of another site is not to take part in it
     return app
@@ -169,13 +170,3 @@ def run_demo(port: int, on_ready: Callable[[str], object]) -> None:
 
     with tempfile.TemporaryDirectory(prefix="fedrank-demo-") as folder:
         serve(demo_app(HubFolder(Path(folder) / "hub")), port=port, on_ready=on_ready)
-
-
-def _constant(data: bytes, kind: bytes) -> Route:
-    headers: tuple[Any, ...] = (NO_STORE, NO_SNIFF, (b"content-security-policy", _CSP))
-    response = HttpResponse(200, data, *headers, (b"referrer-policy", b"no-referrer"), content_type=kind)
-
-    async def respond(_: HttpRequest) -> HttpResponse:
-        return response
-
-    return Route("demo", ("GET", "HEAD"), None, respond)

@@ -17,6 +17,7 @@ No method raises into the app. What goes wrong is logged to ``fedrank.device``, 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import operator
@@ -41,14 +42,18 @@ __all__ = ["Device", "LedgerRow", "Ranking", "State", "Synced"]
 R = TypeVar("R")
 
 
-def _never_raises(instead: Callable[..., R]) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Decorate a method so that it logs errors and returns the result of ``instead`` for them."""
+def _never_raises(instead: Callable[..., R], locks: bool = True) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Decorate a method so that it logs errors and returns the result of ``instead`` for them.
+
+    Unless it says otherwise, the method has the memory's lock.
+    """
 
     def decorate(method: Callable[..., R]) -> Callable[..., R]:
         @functools.wraps(method)
         def wrapper(self: Device, *args: Any, **named: Any) -> R:
             try:
-                return method(self, *args, **named)
+                with self._memory.lock if locks else contextlib.nullcontext():
+                    return method(self, *args, **named)
             except Exception as error:
                 at = error.__traceback__
                 while at is not None and at.tb_next is not None:
@@ -173,16 +178,15 @@ class Device:
             base: float [documents]: scores that the model's are added to, such as those of a search engine: what is
                 learnt is what they lack. None: there are none.
         """
-        with self._memory.lock:
-            self._memory.end()
-            x = matrix_of(features, self._memory.terms and self._memory.terms.n_features)
-            added = None if base is None or isinstance(x, str) else base_of(base, len(x))
-            if isinstance(x, str) or isinstance(added, str):
-                self._memory.complain(f"rank: {x if isinstance(x, str) else added}")
-                return _data_order(features)
-            if self._memory.round is None or self._memory.closed:
-                return _data_order(features)
-            return self._memory.round.show(x, self._memory.learns(), self._memory.words, monotonic(), added)
+        self._memory.end()
+        x = matrix_of(features, self._memory.terms and self._memory.terms.n_features)
+        added = None if base is None or isinstance(x, str) else base_of(base, len(x))
+        if isinstance(x, str) or isinstance(added, str):
+            self._memory.complain(f"rank: {x if isinstance(x, str) else added}")
+            return _data_order(features)
+        if self._memory.round is None or self._memory.closed:
+            return _data_order(features)
+        return self._memory.round.show(x, self._memory.learns(), self._memory.words, monotonic(), added)
 
     @_never_raises(_no)
     def log_click(self, ranking: Ranking, position: SupportsIndex) -> bool:
@@ -195,33 +199,27 @@ class Device:
         Returns:
             Whether the click counts; it does not below the ranks of the hub's metric, or while nothing is learnt.
         """
-        with self._memory.lock:
-            number = operator.index(position)
-            if not 0 <= number < len(ranking.order):
-                self._memory.complain("log_click: position must be one of what was shown, from 0")
-                return False
-            return self._memory.round is not None and self._memory.round.click(ranking, number, monotonic())
+        number = operator.index(position)
+        if not 0 <= number < len(ranking.order):
+            self._memory.complain("log_click: position must be one of what was shown, from 0")
+            return False
+        return self._memory.round is not None and self._memory.round.click(ranking, number, monotonic())
 
     @_never_raises(_no)
     def finish(self, ranking: Ranking) -> bool:
         """End the interaction, with or without a click, as the next :meth:`rank` does. Returns whether it counts."""
-        with self._memory.lock:
-            now = self._memory.round and self._memory.round.open
-            return now is not None and now.ranking is ranking and self._memory.end()
+        now = self._memory.round and self._memory.round.open
+        return now is not None and now.ranking is ranking and self._memory.end()
 
     @property
+    @_never_raises(_no)
     def wants_clicks(self) -> bool:
         """True if the clicks of the next ranking will count: not after B interactions of a round, nor while silent."""
-        return self._wants_clicks()
-
-    @_never_raises(_no)
-    def _wants_clicks(self) -> bool:
-        with self._memory.lock:
-            return self._memory.learns()
+        return self._memory.learns()
 
     # ------------------------------------------------------------------------------------------------- now and then
 
-    @_never_raises(_log_failure)
+    @_never_raises(_log_failure, locks=False)
     def sync(self) -> Synced:
         """Synchronise with the hub: enrol, fetch the model, send messages.
 
@@ -247,22 +245,20 @@ class Device:
         Returns:
             Whether this was written and outlives the process.
         """
-        with self._memory.lock:
-            self._memory.out = self._memory.unsaved = True
-            self._memory.outbox.opt_out(self._memory.drop())
-            self._memory.unsaved = False
-            return self._memory.outbox.lasting
+        self._memory.out = self._memory.unsaved = True
+        self._memory.outbox.opt_out(self._memory.drop())
+        self._memory.unsaved = False
+        return self._memory.outbox.lasting
 
     @_never_raises(_no)
     def opt_in(self) -> bool:
         """Take part again. Returns whether this was written and outlives the process."""
-        with self._memory.lock:
-            self._memory.outbox.put(out=None)
-            self._memory.unsaved = False
-            self._memory.load()
-            return self._memory.outbox.lasting
+        self._memory.outbox.put(out=None)
+        self._memory.unsaved = False
+        self._memory.load()
+        return self._memory.outbox.lasting
 
-    @_never_raises(_no)
+    @_never_raises(_no, locks=False)
     def leave(self, erase: bool = True) -> bool:
         """Opt out, have the hub forget this device's token, and forget the hub.
 
@@ -294,11 +290,10 @@ class Device:
         Returns:
             Whether there was something to agree to, and this outlives the process.
         """
-        with self._memory.lock:
-            done = self._memory.agree()
-            if done:
-                self._conversation.backoff = Backoff()
-            return done and self._memory.outbox.lasting
+        done = self._memory.agree()
+        if done:
+            self._conversation.backoff = Backoff()
+        return done and self._memory.outbox.lasting
 
     @_never_raises(_nothing)
     def offered(self) -> dict[str, Json] | None:
@@ -307,54 +302,50 @@ class Device:
         Returns:
             ``changed``: name → [agreed, offered]; and what the new terms promise, as in :meth:`privacy`. JSON-able.
         """
-        with self._memory.lock:
-            agreed, offered = self._memory.terms_agreed(), self._memory.terms_offered()
-            if agreed is None or offered is None:
-                return None
-            return {
-                "changed": {name: list(both) for name, both in changes(agreed, offered).items()},
-                **promise(offered, self._memory.relayed).as_json(),
-            }
+        agreed, offered = self._memory.terms_agreed(), self._memory.terms_offered()
+        if agreed is None or offered is None:
+            return None
+        return {
+            "changed": {name: list(both) for name, both in changes(agreed, offered).items()},
+            **promise(offered, self._memory.relayed).as_json(),
+        }
 
     # ------------------------------------------------------------------------------------------------- for the user
 
     @_never_raises(lambda *_, **__: [])
     def ledger(self) -> list[LedgerRow]:
         """Every message that left the device or may have left, oldest first."""
-        with self._memory.lock:
-            return self._memory.outbox.ledger()
+        return self._memory.outbox.ledger()
 
     @_never_raises(lambda *_, **__: {})
     def privacy(self) -> dict[str, Json]:
         """The privacy guarantee, what it does not cover, and the ε spent so far; JSON-able, an infinite ε is None."""
-        with self._memory.lock:
-            spent, count = self._memory.outbox.spent(), self._memory.outbox.get
-            return {
-                **(
-                    {"words": ["The hub's terms are not known yet."]}
-                    if self._memory.terms is None
-                    else promise(self._memory.terms, self._memory.relayed).as_json()
-                ),
-                "messages": len(self._memory.outbox.ledger()),
-                "epsilon_total": spent if spent < math.inf else None,
-                **{name: most if most < math.inf else None for name, most in self._memory.limits._asdict().items()},
-                "opted_out": self._memory.out,
-                "silent": self._memory.silence(),
-                "lasting": self._memory.outbox.lasting,
-                "put_back": []
+        spent, count = self._memory.outbox.spent(), self._memory.outbox.get
+        return {
+            **(
+                {"words": ["The hub's terms are not known yet."]}
                 if self._memory.terms is None
-                else [when for when, *_ in self._conversation.prover.recoveries(self._memory.terms)],
-                "discarded": {"interactions": count("lost_interactions") or 0, "messages": count("lost_messages") or 0},
-            }
+                else promise(self._memory.terms, self._memory.relayed).as_json()
+            ),
+            "messages": len(self._memory.outbox.ledger()),
+            "epsilon_total": spent if spent < math.inf else None,
+            **{name: most if most < math.inf else None for name, most in self._memory.limits._asdict().items()},
+            "opted_out": self._memory.out,
+            "silent": self._memory.silence(),
+            "lasting": self._memory.outbox.lasting,
+            "put_back": []
+            if self._memory.terms is None
+            else [when for when, *_ in self._conversation.prover.recoveries(self._memory.terms)],
+            "discarded": {"interactions": count("lost_interactions") or 0, "messages": count("lost_messages") or 0},
+        }
 
     @_never_raises(lambda *_, **__: None)
     def close(self) -> None:
         """End the interaction and close the file. Later rankings stay in the order of the data."""
-        with self._memory.lock:
-            if not self._memory.closed:
-                self._memory.end()
-                self._memory.closed = True
-                self._memory.outbox.close()
+        if not self._memory.closed:
+            self._memory.end()
+            self._memory.closed = True
+            self._memory.outbox.close()
 
     def __enter__(self) -> Device:
         return self
@@ -364,6 +355,5 @@ class Device:
 
     @_never_raises(lambda *_, **__: None)
     def _wake(self) -> None:
-        with self._memory.lock:
-            self._memory.load()
-            self._conversation.backoff = Backoff(self._memory.outbox.get("backoff"))
+        self._memory.load()
+        self._conversation.backoff = Backoff(self._memory.outbox.get("backoff"))

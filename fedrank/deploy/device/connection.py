@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import enum
 import hashlib
 import json
 import math
-import os
 import random
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -50,7 +50,9 @@ CHANCE = random.SystemRandom()
 #: Largest response to an enrolment in bytes; most values that a reward can have.
 _ENROLMENT, _VALUES = 65_536, 65_537
 #: Outcome of a message by the status code of the response; other codes say nothing about it.
-_OUTCOMES = {200: COUNTED, 201: COUNTED, 400: REFUSED, 409: TOO_LATE, 410: OVER, 413: REFUSED, 422: REFUSED}
+_OUTCOMES = {200: COUNTED, 201: COUNTED, 400: REFUSED, 410: OVER, 413: REFUSED, 422: REFUSED}
+#: The same by the hub's own reason where the status is 409; by any other the message was refused.
+_CONFLICTS = {"stale-round": TOO_LATE, "early-round": TOO_LATE, "not-due": NOT_DUE}
 #: The hub's own reasons after which a message was certainly not counted, and may be later.
 _NOT_NOW = ("unauthorised", "between-rounds", "unavailable", "too-many")
 
@@ -93,8 +95,8 @@ class Synced:
 Attest = Callable[[bytes, tuple[str, ...]], tuple[str, dict[str, Json]]]
 
 
-@dataclass(frozen=True)
-class Refusal:
+@dataclass(eq=False)
+class RefusedError(Exception):
     """A request that the hub refused, or answered with something that cannot be read.
 
     Attributes:
@@ -152,7 +154,10 @@ def usable_token(token: object) -> bool:
 
 
 class HubClient(HttpClient):
-    """A device's requests to its hub; arguments as of :class:`~fedrank.deploy.http.client.HttpClient`."""
+    """A device's requests to its hub; arguments as of :class:`~fedrank.deploy.http.client.HttpClient`.
+
+    All requests raise what :meth:`~fedrank.deploy.http.client.HttpClient.request` does, and :class:`RefusedError`.
+    """
 
     #: Whether requests go through an oblivious relay.
     relayed = False
@@ -170,13 +175,10 @@ class HubClient(HttpClient):
         """
         return ""
 
-    def tokens(self) -> OnSale | Refusal:
+    def tokens(self) -> OnSale:
         """The open round, which tokens are sold in it, and what those of its epoch draw by."""
-        response = self.request("GET", "/v1/tokens", "")
-        if response.status != 200:
-            return _refusal("tokens", response)
-        try:
-            given = response.json()
+        given = _accept("tokens", self.request("GET", "/v1/tokens", "")).json()
+        with _reading("tokens"):
             round_, beacon = int(given["round"]), given.get("beacon")
             if not 0 <= round_ < 2**32:
                 raise ValueError("no number of a round")
@@ -188,51 +190,37 @@ class HubClient(HttpClient):
                 base64.urlsafe_b64decode(given.get("offer", "")),
                 None if beacon is None else Beacon.from_json(beacon),
             )
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            return Refusal(f"tokens: the hub's answer cannot be read ({type(error).__name__})")
 
-    def buy(self, token: str, epoch: int, request: bytes) -> bytes | Refusal:
+    def buy(self, token: str, epoch: int, request: bytes) -> bytes:
         """The answer to a token request."""
-        response = self.request("POST", f"/v1/token/{epoch}", token, body=request)
-        return response.body if response.status == 200 else _refusal("token", response)
+        return _accept("token", self.request("POST", f"/v1/token/{epoch}", token, body=request)).body
 
-    def enrol(self, enrolment: str) -> tuple[str, Terms] | Refusal:
-        """Enrol with the hub; returns the device's token and the hub's terms. Errors as :meth:`request`."""
+    def enrol(self, enrolment: str) -> tuple[str, Terms]:
+        """Enrol with the hub; returns the device's token and the hub's terms."""
         response = self.request("POST", "/v1/enrol", enrolment, body=b"", limit=_ENROLMENT)
         if response.reason == "attestation-needed" and self.attest is not None:
-            made = self._statement(self.attest, enrolment)
-            if isinstance(made, Refusal):
-                return made
-            response = self.request("POST", "/v1/enrol", enrolment, body=made, limit=_ENROLMENT)
-        if response.status != 201:
-            return _refusal("enrolment", response)
-        try:
-            given = json.loads(response.body)
+            statement = self._statement(self.attest, enrolment)
+            response = self.request("POST", "/v1/enrol", enrolment, body=statement, limit=_ENROLMENT)
+        with _reading("enrolment"):
+            given = json.loads(_accept("enrolment", response, 201).body)
             token, terms = given["token"], given["terms"]
             if not usable_token(token) or int(terms.get("reward_values") or 0) > _VALUES:
                 raise WireError("no device token, or a reward that no device can compute")
             return token, Terms.from_json(json.dumps(terms))
-        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
-            return Refusal(f"enrolment: the hub's answer cannot be read ({type(error).__name__})")
 
-    def _statement(self, attest: Attest, enrolment: str) -> bytes | Refusal:
+    def _statement(self, attest: Attest, enrolment: str) -> bytes:
         """The body of an enrolment with a statement about a challenge of the hub."""
-        response = self.request("POST", "/v1/challenge", enrolment, body=b"")
-        if response.status != 201:
-            return _refusal("challenge", response)
-        given = response.json()
-        try:
+        given = _accept("challenge", self.request("POST", "/v1/challenge", enrolment, body=b""), 201).json()
+        with _reading("challenge"):
             challenge = base64.urlsafe_b64decode(given["challenge"])
             kinds = tuple(str(kind) for kind in given["kinds"])
-        except (ValueError, TypeError, LookupError) as error:
-            return Refusal(f"challenge: the hub's answer cannot be read ({type(error).__name__})")
         try:
             kind, statement = attest(challenge, kinds)
             return json.dumps({"kind": kind, "challenge": given["challenge"], "statement": statement}).encode()
         except Exception as error:  # of the app's function
-            return Refusal(f"challenge: attest failed ({type(error).__name__})")
+            raise RefusedError(f"challenge: attest failed ({type(error).__name__})") from error
 
-    def model(self, token: str, terms: Terms, etag: str) -> tuple[bytes | None, bool] | Refusal:
+    def model(self, token: str, terms: Terms, etag: str) -> tuple[bytes | None, bool]:
         """Fetch the newest model.
 
         Args:
@@ -246,58 +234,68 @@ class HubClient(HttpClient):
         response = self.request("GET", "/v1/model", token, etag=etag, limit=terms.request.nbytes)
         if response.status == 304 and etag:
             return None, response.over
-        if response.status != 200:
-            return _refusal("model", response)
-        try:
-            terms.request.decode(response.body)
-        except WireError as error:
-            return Refusal(f"model: {error}")
-        return response.body, response.over
+        return _model_in("model", response, terms), response.over
 
-    def best(self, token: str, terms: Terms) -> bytes | Refusal | None:
+    def best(self, token: str, terms: Terms) -> bytes | None:
         """Fetch the best model so far, to compare the newest with; None: there is none."""
         response = self.request("GET", "/v1/best", token, limit=terms.request.nbytes)
-        if response.status == 404:
-            return None
-        if response.status != 200:
-            return _refusal("best model", response)
-        try:
-            terms.request.decode(response.body)
-        except WireError as error:
-            return Refusal(f"best model: {error}")
-        return response.body
+        return None if response.status == 404 else _model_in("best model", response, terms)
 
-    def log(self, size: int | None) -> bytes | Refusal:
+    def log(self, size: int | None) -> bytes:
         """The hub's answer about its log, asked without a token.
 
         Args:
             size: With a proof since this size; None: what all devices get.
         """
-        response = self.request("GET", "/v1/log" if size is None else f"/v1/log/{size}", "", limit=LARGEST)
-        return response.body if response.status == 200 else _refusal("log", response)
+        path = "/v1/log" if size is None else f"/v1/log/{size}"
+        return _accept("log", self.request("GET", path, "", limit=LARGEST)).body
 
-    def report(self, token: str, round_: int, body: bytes) -> str | Refusal:
+    def report(self, token: str, round_: int, body: bytes) -> str:
         """Send a message; returns its outcome as in the ledger."""
         response = self.request("POST", f"/v1/report/{round_}", token, body=body)
-        if response.status == 409 and response.reason == "not-due":
-            return NOT_DUE
-        if response.status == 409 and response.reason not in ("stale-round", "early-round"):
-            return (
-                REFUSED if response.reason else _refusal("report", response)
-            )  # without a reason, it is not the hub's word
-        return _OUTCOMES.get(response.status) or _refusal("report", response)
+        outcome = _OUTCOMES.get(response.status)
+        if response.status == 409:  # without a reason, it is not the hub's word
+            outcome = _CONFLICTS.get(response.reason, REFUSED) if response.reason else None
+        if outcome is None:
+            raise _refusal("report", response)
+        return outcome
 
-    def leave(self, token: str) -> Refusal | None:
-        """Ask the hub to forget the token; None: the hub does not know it any more."""
-        response = self.request("DELETE", "/v1/device", token)
-        return None if response.status in (204, 401) else _refusal("leaving", response)
+    def leave(self, token: str) -> None:
+        """Have the hub forget the token, which it does not know any more when this returns."""
+        _accept("leaving", self.request("DELETE", "/v1/device", token), 204, 401)
 
 
-def _refusal(what: str, response: ClientResponse) -> Refusal:
+def _model_in(what: str, response: ClientResponse, terms: Terms) -> bytes:
+    """The model's bytes in a response, checked."""
+    body = _accept(what, response).body
+    try:
+        terms.request.decode(body)
+    except WireError as error:
+        raise RefusedError(f"{what}: {error}") from error
+    return body
+
+
+@contextlib.contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Refuse an answer of the hub that the block cannot read: it may be anything."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
+        raise RefusedError(f"{what}: the hub's answer cannot be read ({type(error).__name__})") from error
+
+
+def _accept(what: str, response: ClientResponse, *statuses: int) -> ClientResponse:
+    """The response, if it has one of these statuses, by default 200; else the refusal is raised."""
+    if response.status not in (statuses or (200,)):
+        raise _refusal(what, response)
+    return response
+
+
+def _refusal(what: str, response: ClientResponse) -> RefusedError:
     said = f"status {response.status}" + (f", {response.reason}" if response.reason else "")
     if response.reason == "not-attested" and isinstance(why := response.json().get("why"), str):
         said += f", {why[:40]}"
-    return Refusal(
+    return RefusedError(
         f"{what}: {said}", response.retry_after, response.status == 401, response.reason in _NOT_NOW, response.reason
     )
 
@@ -363,24 +361,15 @@ class RelayedHubClient(HubClient):
     Args:
         hub: URL of the hub, which is not connected to.
         relay: URL of the relay.
-        ca: File with the certificates to trust in place of the system's.
-        allow_http: Let encapsulated requests cross a network without TLS.
         timeout: Longest silence of the relay beside the time that it keeps requests, in seconds.
+        options: As of :class:`~fedrank.deploy.http.client.HttpClient`.
     """
 
     relayed = True
 
-    def __init__(
-        self,
-        hub: str,
-        relay: str,
-        *,
-        ca: str | os.PathLike[str] | None = None,
-        allow_http: bool = False,
-        timeout: float = 10.0,
-    ):
-        super().__init__(hub, ca=ca, allow_http=allow_http, timeout=timeout)
-        self._relay = HttpClient(relay, ca=ca, allow_http=allow_http, timeout=timeout + LONGEST_BATCH)
+    def __init__(self, hub: str, relay: str, *, timeout: float = 10.0, **options: Any):
+        super().__init__(hub, timeout=timeout, **options)
+        self._relay = HttpClient(relay, timeout=timeout + LONGEST_BATCH, **options)
         self._about: tuple[bytes, int] | None = None  # the gateway's key and the batch that the relay names
 
     def objection(self, terms: Terms, keys: Sequence[bytes]) -> str:

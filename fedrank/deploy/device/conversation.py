@@ -8,7 +8,7 @@ import logging
 import sqlite3
 import time
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from fedrank.deploy.device.connection import (
     CHANCE,
@@ -17,7 +17,7 @@ from fedrank.deploy.device.connection import (
     Backoff,
     HubClient,
     OnSale,
-    Refusal,
+    RefusedError,
     State,
     Synced,
     tag_of,
@@ -55,8 +55,8 @@ class Prover:
 
     def objection(
         self, terms: Terms, model: bytes | None, best: bytes | None = None, entry: bytes | None = None
-    ) -> str | Refusal:
-        """Reason why something is not used; empty if it is proven. A refusal is an answer that says nothing about it.
+    ) -> str:
+        """Reason why something is not used; empty if it is proven.
 
         Args:
             terms: Terms of the hub.
@@ -66,11 +66,12 @@ class Prover:
 
         Raises:
             OSError: The hub does not answer.
+            RefusedError: It answers something that says nothing about it.
         """
         if not terms.log:
             return "its terms have no log, and the app asks for witnesses" if self._trust.witnesses else ""
         head = self._check_head(terms)
-        if not isinstance(head, Head):
+        if isinstance(head, str):
             return head
         if model is not None and not head.holds(model, best):
             return "the newest model in the log is another"
@@ -78,13 +79,12 @@ class Prover:
             return f"the log does not say that of the tokens of epoch {int.from_bytes(entry[1:5])}"
         return ""
 
-    def _check_head(self, terms: Terms) -> Head | str | Refusal:
+    def _check_head(self, terms: Terms) -> Head | str:
         """The newest head, which is kept; or why there is none."""
         try:
             seen = self.seen(terms)
             head = self._newest(terms, seen)
-            if isinstance(head, Head):
-                self._keep(terms, seen, head)
+            self._keep(terms, seen, head)
             return head
         except UnprovenError as error:
             if error.conflict is not None:
@@ -126,17 +126,13 @@ class Prover:
         kept = self._memory.outbox.get(_name("conflicts", terms))
         return json.loads(kept) if kept else []
 
-    def _newest(self, terms: Terms, seen: Head | None) -> Head | Refusal:
-        asked = None if seen is not None else 0
-        answer = self._connection.log(asked)
-        if isinstance(answer, Refusal):
-            return answer
+    def _newest(self, terms: Terms, seen: Head | None) -> Head:
+        answer = self._connection.log(None if seen is not None else 0)
         try:
             return Answer.parse(answer).check(terms, seen, self._trust)
         except TooShortError as short:
             self.told |= short.size > 0
-            answer = self._connection.log(short.size)
-            return answer if isinstance(answer, Refusal) else Answer.parse(answer).check(terms, seen, self._trust)
+            return Answer.parse(self._connection.log(short.size)).check(terms, seen, self._trust)
 
     def _keep(self, terms: Terms, seen: Head | None, head: Head) -> None:
         """Keep a head; of a log that was put back, the one from before too, and no token: those it sold are void.
@@ -235,10 +231,10 @@ class Conversation:
         try:
             for step in (self._look_around, self._take_leave, self._agree, self._buy, self._fetch, self._report):
                 stop = step()
-                if isinstance(stop, Refusal):
-                    return self._later(State.RETRY, stop.why, stop.retry_after)
                 if stop is not None:
                     return stop
+        except RefusedError as refusal:
+            return self._later(State.RETRY, refusal.why, refusal.retry_after)
         except OSError as error:
             return self._later(State.OFFLINE, f"no answer ({type(error).__name__}: {error})")
         except sqlite3.Error as error:
@@ -280,33 +276,30 @@ class Conversation:
     def _silent(self) -> Synced:
         return self._result(State.SILENT, LONGEST_WAIT, self._memory.silence())
 
-    def _take_leave(self) -> Synced | Refusal | None:
+    def _take_leave(self) -> Synced | None:
         if self._memory.leaving is None:
             return None
         # The token is encrypted to no other gateway than that of the hub that it is of.
         kept = self._outbox.get("leaving_terms")
         if kept and (why := self._wrong_way(Terms.from_json(kept))):
-            return why if isinstance(why, Refusal) else self._later(State.RETRY, why, LONGEST_WAIT)
-        if refusal := self._connection.leave(self._memory.leaving):
-            return refusal
+            return self._later(State.RETRY, why, LONGEST_WAIT)
+        self._connection.leave(self._memory.leaving)
         with self._memory.lock:
             self._outbox.put(leaving=None, leaving_terms=None)
             self._memory.leaving = None
             return self._silent() if self._memory.out else None
 
-    def _agree(self) -> Synced | Refusal | None:
+    def _agree(self) -> Synced | None:
         if self._memory.token is None:
             with self._memory.lock:
                 self._outbox.put(url=self._memory.url)  # where this cannot be written, no token is asked for
-            given = self._connection.enrol(self._enrolment)
-            if isinstance(given, Refusal):
-                if given.unauthorised:
+            try:
+                token, terms = self._connection.enrol(self._enrolment)
+            except RefusedError as refusal:
+                if refusal.unauthorised:
                     self._memory.complain("the hub does not accept the enrolment token")
-                return given
-            token, terms = given
+                raise
             wrong_way = self._wrong_way(terms)
-            if isinstance(wrong_way, Refusal):
-                return wrong_way
             with self._memory.lock:
                 if self._memory.out:  # in the meantime
                     self._outbox.put(leaving=token)
@@ -325,13 +318,11 @@ class Conversation:
                 self._memory.complain(f"nothing is sent: {no}")
             terms = self._memory.terms
         if terms is not None and (why := self._wrong_way(terms)):
-            if isinstance(why, Refusal):
-                return why
             self._memory.complain(why)
             return self._later(State.RETRY, why, LONGEST_WAIT)
         return None
 
-    def _wrong_way(self, terms: Terms) -> str | Refusal:
+    def _wrong_way(self, terms: Terms) -> str:
         """Reason why the relay is not used; empty if there is none, or it is used."""
         why = self._connection.objection(terms, self.prover.gateway(terms))
         if why != OTHER_GATEWAY or not terms.log:
@@ -342,77 +333,74 @@ class Conversation:
             why = self.prover.objection(terms, None)
         finally:
             self._connection.gateway_key = before
-        if isinstance(why, str) and why:
+        if why:
             return f"{OTHER_GATEWAY} ({why})"
-        return why or self._connection.objection(terms, self.prover.gateway(terms))
+        return self._connection.objection(terms, self.prover.gateway(terms))
 
-    def _buy(self) -> Synced | Refusal | None:
+    def _buy(self) -> None:
         """Buy a token of the next epoch, at most one a synchronisation, and never in one with a report."""
         with self._memory.lock:
             token, terms = self._memory.token, self._memory.terms
             if token is None or terms is None or not terms.tokens:
-                return None
+                return
             wallet = self._purse()
         sale = self._connection.tokens()
-        if isinstance(sale, Refusal):
-            return sale
         self._sale, self._newest, now = sale, (sale.etag, sale.over), terms.epoch_of(sale.round)
         with self._memory.lock:
             wallet.forget(terms.hub, now - 1)  # a report of the epoch before may not have its answer yet
             if sale.over or self._memory.silence():
-                return None
+                return
             epoch, held = now, wallet.find(terms.hub, now)
             asked = None if held is None else held.pending  # its answer was lost, as the epoch before ended
             if asked is None:
                 epoch, held = now + 1, wallet.find(terms.hub, now + 1)
                 # Another offer than the one that was bought of: the log says whether the issuer's key was changed.
                 if sale.epoch != epoch or (held is not None and held.pending is None and held.offer == sale.offer):
-                    return None
+                    return
                 # At a random moment, so that nothing follows from when.
                 if held is None and CHANCE.random() >= _AHEAD:
-                    return None
+                    return
         if asked is None:
-            why = self.prover.objection(terms, None, entry=offer_entry(epoch, sale.offer))
-            if isinstance(why, Refusal):
-                return why
-            if why:  # one that was made for this device would mark its token
-                self._memory.complain(f"no token is bought: {why}")
-                return None
+            if why := self.prover.objection(terms, None, entry=offer_entry(epoch, sale.offer)):
+                self._memory.complain(f"no token is bought: {why}")  # one made for this device would mark its token
+                return
             if self.prover.told:  # with its own token beside the size, the hub would know whose size it was
-                return None
+                return
             with self._memory.lock:
                 held = wallet.find(terms.hub, epoch)  # unless the log says that what was drawn is void
                 if held is not None and held.offer != sale.offer:
                     if self.prover.issuer(terms) != key_id(parts_of(sale.offer)[0]):
                         self._memory.complain(f"the hub changed the key of the tokens of epoch {epoch}; none is bought")
-                        return None
+                        return
                     wallet.forget_key(terms.hub, key_id(parts_of(held.offer)[0]))  # of a change that it did not see
                 asked = wallet.draw(terms.hub, epoch, sale.offer)
             if asked is None:
-                return None
-        answer = self._connection.buy(token, epoch, asked.request)
+                return
         self._bought = True
-        with self._memory.lock:
-            if isinstance(answer, Refusal):
-                if answer.reason == "other-purchase":
+        try:
+            answer = self._connection.buy(token, epoch, asked.request)
+        except RefusedError as refusal:
+            with self._memory.lock:
+                if refusal.reason == "other-purchase":
                     self._memory.complain("the hub sold this device another token of this epoch; it does not report")
-                void = answer.reason in ("wrong-epoch", "malformed")  # the latter: of a key that was changed
-                if answer.reason == "other-purchase" or (void and epoch == now):
+                void = refusal.reason in ("wrong-epoch", "malformed")  # the latter: of a key that was changed
+                if refusal.reason == "other-purchase" or (void and epoch == now):
                     wallet.give_up(terms.hub, epoch)
-                    return None
-                return None if void else self._forget(token, answer)
+                elif not void:
+                    self._forget(token, refusal)
+            return
+        with self._memory.lock:
             if not wallet.keep_bought(terms.hub, epoch, asked, answer):
-                return Refusal("token: the hub's answer makes no token")
+                raise RefusedError("token: the hub's answer makes no token")
             if epoch == now:
                 self._newest = ("", False)  # what the device does with the model depends on the token
-        return None
 
     def _purse(self) -> Wallet:
         if self._wallet is None:
             self._wallet = Wallet(self._outbox)
         return self._wallet
 
-    def _fetch(self) -> Synced | Refusal | None:
+    def _fetch(self) -> Synced | None:
         with self._memory.lock:
             token, terms, now = self._memory.token, self._memory.terms, self._memory.round
             if token is None or terms is None:
@@ -422,26 +410,23 @@ class Conversation:
         if terms.tokens and now is not None and known and (etag, self._memory.over) == self._newest:
             return None
         # With tokens, all devices ask alike: without one, and without a word about the model before.
-        given = self._connection.model("" if terms.tokens else token, terms, "" if terms.tokens else etag)
-        part, best = None, None
-        if not isinstance(given, Refusal) and given[0] is not None:
-            drawing = self._drawing(terms, token, given[0], known)
-            if isinstance(drawing, Synced):
-                return drawing
-            part, compares = part_in(terms, drawing.key, drawing.beacon)
-            if compares and (known or terms.tokens) and not given[1]:
-                best = self._connection.best("" if terms.tokens else token, terms)
-            if not isinstance(best, Refusal) and (why := self._objection(terms, given[0], best, drawing)):
-                if isinstance(why, Refusal):
-                    return why
-                self._memory.complain(f"the hub's newest model is not used: {why}")
-                return self._later(State.UNPROVEN, why)
+        shown, part, best = "" if terms.tokens else token, None, None
+        try:
+            body, over = self._connection.model(shown, terms, "" if terms.tokens else etag)
+            if body is not None:
+                drawing = self._drawing(terms, token, body, known)
+                if isinstance(drawing, Synced):
+                    return drawing
+                part, compares = part_in(terms, drawing.key, drawing.beacon)
+                if compares and (known or terms.tokens) and not over:
+                    best = self._connection.best(shown, terms)
+        except RefusedError as refusal:
+            with self._memory.lock:
+                self._forget(token, refusal)
+        if body is not None and (why := self._objection(terms, body, best, drawing)):
+            self._memory.complain(f"the hub's newest model is not used: {why}")
+            return self._later(State.UNPROVEN, why)
         with self._memory.lock:
-            if isinstance(given, Refusal):
-                return self._forget(token, given)
-            if isinstance(best, Refusal):
-                return self._forget(token, best)
-            body, over = given
             if best is not None and body is not None and best[5:] == body[5:]:
                 best = None  # the newest is the best: there is nothing to compare, and the device learns
             if self._memory.out or self._memory.terms != terms:  # in the meantime
@@ -471,7 +456,7 @@ class Conversation:
         its_turn = turn(held.key, beacon.value, terms.tokens) == (round_ - 1) % terms.tokens
         return _Drawing(held.key, beacon.value if its_turn else b"", (epoch, beacon))
 
-    def _objection(self, terms: Terms, model: bytes, best: bytes | None, drawing: _Drawing) -> str | Refusal:
+    def _objection(self, terms: Terms, model: bytes, best: bytes | None, drawing: _Drawing) -> str:
         """Reason why a model is not used, as of :meth:`Prover.objection`; if there is none, the token now draws."""
         if (why := self.prover.objection(terms, model, best, drawing.entry)) or drawing.epoch is None:
             return why
@@ -488,7 +473,7 @@ class Conversation:
                 return ""
             return why
 
-    def _report(self) -> Synced | Refusal | None:
+    def _report(self) -> Synced | None:
         with self._memory.lock:
             waiting = self._outbox.waiting()
         for message in waiting:
@@ -505,18 +490,20 @@ class Conversation:
                 if not self._outbox.sending(message, self._memory.limit):
                     continue
                 self._memory.spent = self._outbox.spent()
-            outcome = self._connection.report(shown, message.round, message.body)
-            with self._memory.lock:
-                if isinstance(outcome, Refusal):
-                    if outcome.unauthorised and shown != token:  # it is the epoch's token that the hub does not take
+            try:
+                outcome = self._connection.report(shown, message.round, message.body)
+            except RefusedError as refusal:
+                with self._memory.lock:
+                    if refusal.unauthorised and shown != token:  # it is the epoch's token that the hub does not take
                         self._outbox.record_answer(message, REFUSED)
                         self._memory.complain("the hub does not take the token that it sold; the message is dropped")
-                        return Refusal("report: the token was refused")
-                    if outcome.not_counted:
+                        raise RefusedError("report: the token was refused") from refusal
+                    if refusal.not_counted:
                         self._outbox.record_answer(message, None)
-                    if outcome.reason == "too-few":  # no server is overloaded: it waits for company with the next
-                        return self._result(State.RETRY, POLL * CHANCE.uniform(0.5, 1.5), outcome.why)
-                    return self._forget(token, outcome)
+                    if refusal.reason == "too-few":  # no server is overloaded: it waits for company with the next
+                        return self._result(State.RETRY, POLL * CHANCE.uniform(0.5, 1.5), refusal.why)
+                    self._forget(token, refusal)
+            with self._memory.lock:
                 self._outbox.record_answer(message, outcome)
                 self._sent += outcome == COUNTED
                 if outcome == OVER:
@@ -528,7 +515,7 @@ class Conversation:
                     return self._result(State.STALE, POLL * CHANCE.uniform(0.5, 1.5), "the device was not due")
                 elif outcome != COUNTED:
                     self._memory.complain("the hub refused a message; its program and this one may not fit together")
-                    return Refusal("report: refused")
+                    raise RefusedError("report: refused")
         return None
 
     def _shown(self, message: Message, token: str) -> str | None:
@@ -547,11 +534,12 @@ class Conversation:
         shown = turn(held.key, held.beacon, rounds) == (message.round - 1) % rounds
         return header_of(held.token) if shown else None
 
-    def _forget(self, token: str, refusal: Refusal) -> Refusal:
+    def _forget(self, token: str, refusal: RefusedError) -> NoReturn:
+        """Forget a token that the hub does not know, and stop where it refused."""
         if refusal.unauthorised:
             self._outbox.forget_token(token)
             self._memory.token = None
-        return refusal
+        raise refusal
 
 
 def part_in(terms: Terms, key: bytes, beacon: bytes) -> tuple[int | None, bool]:

@@ -13,14 +13,25 @@ import logging
 import time
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping, MutableMapping
 from typing import Any
 
 from fedrank.core.errors import RunError
-from fedrank.deploy.http.guard import BodyError, Guard, Rate, Receive, drop_body, network_of, read_body
+from fedrank.deploy.http.guard import (
+    Guard,
+    Rate,
+    Receive,
+    RefusedError,
+    Secret,
+    bearer,
+    drop_body,
+    network_of,
+    read_body,
+)
 from fedrank.deploy.http.origins import Hosts, Origins
 from fedrank.deploy.http.routes import (
     REFUSALS,
+    Authorise,
     HttpRequest,
     HttpResponse,
     Route,
@@ -124,8 +135,8 @@ class HttpApp:
         """The response to a request, counted, with errors turned into refusals; None if the client has gone."""
         try:
             response = await made
-        except BodyError as error:
-            response = REFUSALS.get(error.args[0])
+        except RefusedError as error:
+            response = self._refusal(error)
         except RunError:  # the log cannot be written, which has been logged once
             response = REFUSALS["unavailable"]
         except Exception as error:
@@ -219,11 +230,34 @@ class HttpApp:
 
     def _deny(self, rate: Rate, request: HttpRequest, refused: HttpResponse = REFUSALS["unauthorised"]) -> HttpResponse:
         """The refusal of a wrong token: ``refused``, or 429 where the client's address has shown too many."""
-        seconds = rate.wait(network_of(request.address))
-        return too_many(seconds) if seconds else refused
+        return limit(rate, network_of(request.address)) or refused
+
+    def requires(self, secret: Secret) -> Authorise:
+        """Refuses requests that do not show a token."""
+
+        def authorise(request: HttpRequest) -> HttpResponse | None:
+            matches = secret.matches(bearer(request.authorization))
+            return None if matches else self._deny(self._guard.failure, request)
+
+        return authorise
+
+    def _refusal(self, error: RefusedError) -> HttpResponse | None:
+        """The response to a request that is refused; None where its client has gone."""
+        return refusal(error.reason, **error.more) if error.more else REFUSALS.get(error.reason)
 
     async def _not_found(self, request: HttpRequest) -> HttpResponse:
         return REFUSALS["not-found"]
+
+
+def limit(rate: Rate, key: Hashable) -> HttpResponse | None:
+    """Take one request from a key's bucket; the refusal where there is none."""
+    seconds = rate.wait(key)
+    return too_many(seconds) if seconds else None
+
+
+def limit_rate(rate: Rate) -> Authorise:
+    """Refuses requests of a network from which too many come."""
+    return lambda request: limit(rate, network_of(request.address))
 
 
 def _place(error: Exception) -> str:

@@ -208,10 +208,7 @@ class PersistentClient(HttpClient):
     Args:
         url: Address of the server.
         token: Token for the header ``Authorization``.
-        ca: As of :class:`HttpClient`.
-        allow_http: As of :class:`HttpClient`.
-        timeout: Longest silence in seconds.
-        pinned: As of :class:`HttpClient`.
+        options: As of :class:`HttpClient`.
 
     Attributes:
         on_connect: Called over every new connection before anything else is asked; None: nothing is.
@@ -220,17 +217,8 @@ class PersistentClient(HttpClient):
         ConfigError: As :class:`HttpClient`.
     """
 
-    def __init__(
-        self,
-        url: str,
-        token: str,
-        *,
-        ca: str | os.PathLike[str] | None = None,
-        allow_http: bool = False,
-        timeout: float = 10.0,
-        pinned: str | os.PathLike[str] | None = None,
-    ):
-        super().__init__(url, ca=ca, allow_http=allow_http, timeout=timeout, pinned=pinned)
+    def __init__(self, url: str, token: str, **options: Any):
+        super().__init__(url, **options)
         self._token = token
         self._open: http.client.HTTPConnection | None = None
         self.on_connect: Callable[[], object] | None = None
@@ -294,10 +282,17 @@ def _no_response(error: Exception) -> OSError:
 
 def is_loopback(host: str) -> bool:
     """True if a host name or numeric address is this machine's own."""
+    parsed = parse_address(host)
+    return host == "localhost" or (parsed is not None and parsed.is_loopback)
+
+
+def parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """A numeric address, an IPv4 one in the form of IPv6 as what it is; None for a name."""
     try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        parsed = ipaddress.ip_address(host)
     except ValueError:
-        return False
+        return None
+    return getattr(parsed, "ipv4_mapped", None) or parsed
 
 
 def _receive(response: http.client.HTTPResponse, limit: int) -> ClientResponse:

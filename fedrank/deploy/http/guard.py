@@ -32,6 +32,7 @@ from collections.abc import Awaitable, Callable, Hashable, MutableMapping
 from typing import Any
 
 from fedrank.core.errors import ConfigError
+from fedrank.deploy.http.client import parse_address
 
 #: Longest token that is accepted, in bytes.
 LONGEST_TOKEN = 256
@@ -167,7 +168,7 @@ def network_of(address: str, ipv4_bits: int = 32, ipv6_bits: int = 64) -> str:
         ipv6_bits: The same of IPv6. A /64 is one network cable's; a line of a household often has a /56 of them, one of
             an office a /48.
     """
-    parsed = _parse(address)
+    parsed = parse_address(address)
     if parsed is None:
         return address[:64]
     if isinstance(parsed, ipaddress.IPv6Address):
@@ -181,16 +182,8 @@ def limited_network(address: str, ipv4_bits: int = 32, ipv6_bits: int = 64) -> s
     This machine's own addresses have none: a proxy that the server was not told of may stand behind them. Nor have
     clients without an address, such as those that come through a relay.
     """
-    parsed = _parse(address)
+    parsed = parse_address(address)
     return None if parsed is None or parsed.is_loopback else network_of(address, ipv4_bits, ipv6_bits)
-
-
-def _parse(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return None
-    return getattr(parsed, "ipv4_mapped", None) or parsed
 
 
 class Guard:
@@ -259,8 +252,17 @@ class Guard:
         return self._flooded is not None and self.clock() - self._flooded < 60e9
 
 
-class BodyError(Exception):
-    """A body was not accepted; the argument is the reason: ``"too-large"``, ``"too-slow"`` or ``"disconnected"``."""
+class RefusedError(Exception):
+    """A request is refused.
+
+    Args:
+        reason: The reason, such as ``"malformed"`` or ``"round-closed"``; ``"disconnected"``: nobody waits for it.
+        more: Further entries of the refusal, such as what was expected.
+    """
+
+    def __init__(self, reason: str, **more: Any):
+        super().__init__(reason)
+        self.reason, self.more = reason, more
 
 
 async def read_body(receive: Receive, most: int, seconds: float) -> bytes:
@@ -272,7 +274,7 @@ async def read_body(receive: Receive, most: int, seconds: float) -> bytes:
         seconds: Longest allowed time.
 
     Raises:
-        BodyError: The body is larger or takes longer, or the client has disconnected.
+        RefusedError: The body is larger or takes longer, or the client has disconnected.
     """
     body, more = b"", True
     try:
@@ -281,15 +283,15 @@ async def read_body(receive: Receive, most: int, seconds: float) -> bytes:
                 try:
                     message = await receive()
                 except Exception as error:
-                    raise BodyError("disconnected") from error
+                    raise RefusedError("disconnected") from error
                 if message["type"] != "http.request":
-                    raise BodyError("disconnected")
+                    raise RefusedError("disconnected")
                 part, more = message.get("body", b""), message.get("more_body", False)
                 body = body + part if body else part
                 if len(body) > most:
-                    raise BodyError("too-large")
+                    raise RefusedError("too-large")
     except TimeoutError:
-        raise BodyError("too-slow") from None
+        raise RefusedError("too-slow") from None
     return body
 
 

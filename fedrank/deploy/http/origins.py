@@ -11,12 +11,12 @@ it sends a token (a preflight, without one). No answer names ``*``, and none all
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fedrank.core.errors import ConfigError
+from fedrank.deploy.http.client import parse_address
 from fedrank.deploy.http.routes import REFUSALS, HttpResponse
 
 #: A host and its port, as in ``Host`` and behind the scheme of ``Origin``.
@@ -43,7 +43,7 @@ class Hosts:
 
     def __init__(self, names: Sequence[str] = (), paths: tuple[str, ...] = ("/",)):
         self._paths = paths
-        names = [name for name in names if not _is_address(name)]
+        names = [name for name in names if parse_address(name) is None]
         if wrong := [name for name in names if _HOST.fullmatch(name.lower()) is None]:
             raise ConfigError(f"the name of a server must be like search.example.org, got {wrong[0]!r:.100}.")
         self._pages = {name.lower() for name in names}
@@ -63,21 +63,15 @@ class Hosts:
 
     def _is_allowed(self, host: str) -> bool:
         found = _HOST.fullmatch(host)
-        return found is not None and (found["host"].rstrip(".") in self._names or _is_address(found["host"]))
+        return found is not None and (
+            found["host"].rstrip(".") in self._names or parse_address(found["host"].strip("[]")) is not None
+        )
 
     def _of_page(self, origin: str, hosts: list[str]) -> bool:
         """True if a page of this origin was loaded from this server."""
         scheme, _, host = origin.partition("://")
         usual = f":{_PORTS.get(scheme, '')}"
         return host in self._pages or host in [one.removesuffix(usual) for one in hosts]
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        return False
-    return True
 
 
 _ORIGIN = re.compile(r"https?://([a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?")

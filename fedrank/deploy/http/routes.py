@@ -6,7 +6,11 @@ import json
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+from fedrank.deploy.http.guard import RefusedError, number_of
+
+T = TypeVar("T")
 
 #: Headers of what must not be cached, and of what a browser must not take for another content type.
 NO_STORE, NO_SNIFF = (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")
@@ -100,6 +104,11 @@ def refusal(reason: str, *headers: tuple[bytes, bytes], close: bool = False, **m
     )
 
 
+def refuse(code: int, detail: str, reason: str = "refused") -> HttpResponse:
+    """The response to a refused request whose reason is said in a sentence."""
+    return json_response(code, {"error": reason, "detail": detail}, reason=reason)
+
+
 def too_many(seconds: float) -> HttpResponse:
     """Status 429, with the seconds to wait in ``Retry-After``."""
     return refusal("too-many", (b"retry-after", b"%d" % max(1, math.ceil(seconds))))
@@ -109,6 +118,17 @@ def closing(response: HttpResponse) -> HttpResponse:
     """The same response to a request that was not read to its end: it closes the connection."""
     headers = [h for h in response.start["headers"] if h[0] not in (b"content-length", b"content-type")]
     return HttpResponse(response.code, response.payload["body"], *headers, reason=response.reason, close=True)
+
+
+def page_route(name: str, data: bytes, content_type: bytes, policy: bytes) -> Route:
+    """The route of a file of a page, which browsers hold to a content security policy."""
+    headers = ((b"content-security-policy", policy), (b"referrer-policy", b"no-referrer"))
+    shown = HttpResponse(200, data, NO_STORE, NO_SNIFF, *headers, content_type=content_type)
+
+    async def respond(_: HttpRequest) -> HttpResponse:
+        return shown
+
+    return Route(name, ("GET", "HEAD"), None, respond)
 
 
 #: Reasons for which the rest of a request is not read.
@@ -143,7 +163,34 @@ class HttpRequest:
     device: int = 0
     headers: Sequence[tuple[bytes, bytes]] = ()
 
+    def numbers(self, count: int = 1, reason: str = "malformed") -> list[int]:
+        """The whole numbers that :attr:`tail` consists of, with slashes in between.
 
+        Raises:
+            RefusedError: It has another number of parts, or one that is no number; with this reason.
+        """
+        found = [number for part in self.tail.split("/") if (number := number_of(part)) is not None]
+        if not len(found) == count == self.tail.count("/") + 1:
+            raise RefusedError(reason)
+        return found
+
+    def json(self, kind: type[T] = dict) -> T:
+        """The JSON of the body, whose outermost is of a kind.
+
+        Raises:
+            RefusedError: It is not.
+        """
+        try:
+            said = json.loads(self.body)
+        except (ValueError, RecursionError):
+            said = None
+        if not isinstance(said, kind):
+            raise RefusedError("malformed", expected=f"JSON whose outermost is a {kind.__name__}")
+        return said
+
+
+#: Makes the response to a request.
+Respond = Callable[[HttpRequest], Awaitable[HttpResponse]]
 #: Returns the refusal of a request that is not authorised, None for one that is.
 Authorise = Callable[[HttpRequest], HttpResponse | None]
 
@@ -164,5 +211,5 @@ class Route:
     name: str
     methods: tuple[str, ...]
     authorise: Authorise | None
-    respond: Callable[[HttpRequest], Awaitable[HttpResponse]]
+    respond: Respond
     max_body: int = 0

@@ -26,22 +26,22 @@ whatever the hub is doing, before anything that depends on the hub is looked at.
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 import struct
 import time
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any
 
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.trees import Json
-from fedrank.deploy.http.app import Hook, HttpApp
-from fedrank.deploy.http.guard import Guard, Secret, basic_password, bearer, names_tag, network_of, number_of
+from fedrank.deploy.http.app import Hook, HttpApp, limit
+from fedrank.deploy.http.guard import Guard, Secret, basic_password, bearer, names_tag, network_of
 from fedrank.deploy.http.routes import (
     NO_SNIFF,
     NO_STORE,
     REFUSALS,
-    Authorise,
     HttpRequest,
     HttpResponse,
     Route,
@@ -51,7 +51,7 @@ from fedrank.deploy.http.routes import (
 )
 from fedrank.deploy.hub.admission import CODE, SECRET, NotAdmittedError
 from fedrank.deploy.hub.attestation import MOST_STATEMENT, Door, NotAttestedError
-from fedrank.deploy.hub.stages import Outcome, View
+from fedrank.deploy.hub.stages import View
 from fedrank.deploy.hub.tally import Counters
 from fedrank.deploy.terms import Terms
 
@@ -63,31 +63,6 @@ _ASK_BROWSER = refusal("unauthorised", (b"www-authenticate", b'Basic realm="fedr
 _ACCEPTED, _ALREADY, _GONE = (HttpResponse(code, b"", NO_STORE, content_type=None) for code in (201, 200, 204))
 
 
-@runtime_checkable
-class _Hub(Protocol):
-    """The part that the application calls of a :class:`fedrank.deploy.hub.hub.Hub`."""
-
-    terms: Terms
-    view: View
-    healthy: bool
-    alive: bool
-
-    @property
-    def full(self) -> bool: ...
-    def device_of(self, token: str) -> int | None: ...
-    async def enrol(self, ticket: str | None = None, identity: bytes = b"") -> str: ...
-    def knows(self, ticket: str) -> bool: ...
-    async def code(self, secret: str) -> tuple[str, float] | None: ...
-    def look(self) -> None: ...
-    async def report(self, round_: int, device: int, reply: bytes) -> Outcome: ...
-    async def leave(self, device: int) -> bool: ...
-    async def close_round(self, empty: bool = False) -> int | None: ...
-    async def resume(self) -> int | None: ...
-    async def renew(self) -> None: ...
-    async def wait_for_round(self, seconds: float) -> View: ...
-    def status(self) -> dict[str, Json]: ...
-
-
 class HubApp(HttpApp):
     """The HTTP application of a hub.
 
@@ -97,10 +72,9 @@ class HubApp(HttpApp):
         counters: What is counted about requests.
         enrolment: Token of devices that want to enrol; None: no device may.
         admin: Token of the operator; None: there is none.
-        status: Who sees ``/status`` and ``/metrics``.
+        public: Anyone may see ``/status`` and ``/metrics``; else the operator alone.
         on_start: Awaited in the loop before the first request, such as ``hub.start``.
         on_stop: Awaited in the loop after the last response, such as ``hub.stop``.
-        extra_routes: Makes further routes by path; is given the check that admits the operator alone.
         door: Checks statements of platforms, of which a device then needs one to enrol; None: none is needed.
 
     Raises:
@@ -111,16 +85,15 @@ class HubApp(HttpApp):
 
     def __init__(
         self,
-        hub: _Hub,
+        hub: Any,  # a fedrank.deploy.hub.hub.Hub, with which the libraries that learn would be loaded
         guard: Guard,
         counters: Counters,
         *,
         enrolment: str | None,
         admin: str | None,
-        status: Literal["public", "admin"] = "public",
+        public: bool = True,
         on_start: Hook | None = None,
         on_stop: Hook | None = None,
-        extra_routes: Callable[[Authorise], dict[str, Route]] | None = None,
         door: Door | None = None,
     ):
         super().__init__(guard, counters, on_start=on_start, on_stop=on_stop)
@@ -129,41 +102,32 @@ class HubApp(HttpApp):
         self._check, self._terms = terms_check(hub.terms), hub.terms.as_json()
         self._up, self._down = ("up", hub.terms.reply.name), ("down", hub.terms.request.name)
         self._shown: tuple[View | None, HttpResponse, HttpResponse] = (None, _GONE, _GONE)  # a view, its two responses
-        get, shown = ("GET", "HEAD"), None if status == "public" else self._viewer
+        get, shown = ("GET", "HEAD"), None if public else self._viewer
+        enrolling = self._enrolling if door else self._enrolling_bare
         self._report_route = Route("report", ("POST",), self._reporter, self._report)
         self.add_routes(
             {
                 "/v1/report/": self._report_route,
-                "/v1/enrol": Route(
-                    "enrol",
-                    ("POST",),
-                    self._enrolling if door else self._enrolling_bare,
-                    self._enrol,
-                    max_body=MOST_STATEMENT if door else 0,
-                ),
-                **(
-                    {"/v1/challenge": Route("challenge", ("POST",), self._enrolling_bare, self._challenge)}
-                    if door
-                    else {}
-                ),
+                "/v1/enrol": Route("enrol", ("POST",), enrolling, self._enrol, max_body=MOST_STATEMENT if door else 0),
                 "/v1/model": Route("model", get, self._reader, self._model),
                 "/v1/code": Route("code", ("POST",), self._with_secret, self._code),
                 "/v1/best": Route("best", get, self._reader, self._best),
                 "/v1/device": Route("leave", ("DELETE",), self._device, self._leave),
-                "/v1/admin/close": Route("close", ("POST",), self._operator, self._close),
-                "/v1/admin/skip": Route("skip", ("POST",), self._operator, self._skip),
-                "/v1/admin/resume": Route("resume", ("POST",), self._operator, self._resume),
-                "/v1/admin/renew": Route("renew", ("POST",), self._operator, self._renew),
-                "/v1/admin/device/": Route("remove", ("DELETE",), self._operator, self._remove),
+                "/v1/admin/close": Route("close", ("POST",), self.operator, self._close),
+                "/v1/admin/skip": Route("skip", ("POST",), self.operator, functools.partial(self._close, empty=True)),
+                "/v1/admin/resume": Route("resume", ("POST",), self.operator, self._resume),
+                "/v1/admin/renew": Route("renew", ("POST",), self.operator, self._renew),
+                "/v1/admin/device/": Route("remove", ("DELETE",), self.operator, self._remove),
                 "/healthz": Route("healthz", get, None, self._healthz),
                 "/readyz": Route("healthz", get, None, self._healthz),
                 "/livez": Route("healthz", get, None, self._livez),
                 "/metrics": Route("metrics", get, shown, _cache(self._metrics)),
                 "/status": Route("status", get, shown, _cache(self._page)),
                 "/status.json": Route("status", get, shown, _cache(self._status_json)),
-                **({} if extra_routes is None else extra_routes(self._operator)),
             }
         )
+        if door:
+            self.add_routes({"/v1/challenge": Route("challenge", ("POST",), self._enrolling_bare, self._challenge)})
 
     def _count_refusal(self, route: Route, reason: str) -> None:
         super()._count_refusal(route, reason)
@@ -178,14 +142,10 @@ class HubApp(HttpApp):
         if device is None:
             return self._deny(self._guard.failure, request)
         request.device = device
-        seconds = self._guard.device.wait(device)
-        return too_many(seconds) if seconds else None
+        return limit(self._guard.device, device)
 
-    def _reader(self, request: HttpRequest) -> HttpResponse | None:
-        return self._device(request)
-
-    def _reporter(self, request: HttpRequest) -> HttpResponse | None:
-        return self._device(request)
+    #: Admit who fetches models, and who reports.
+    _reader = _reporter = _device
 
     def _enrolling_bare(self, request: HttpRequest) -> HttpResponse | None:
         return self._enrolling(request, bare=True)
@@ -204,14 +164,14 @@ class HubApp(HttpApp):
     def _with_secret(self, request: HttpRequest) -> HttpResponse | None:
         if not self._known(bearer(request.authorization), (SECRET,)):
             return self._deny(self._guard.failure, request)
-        seconds = self._guard.codes.wait(None)  # a back end asks from one address for all of its devices
-        return too_many(seconds) if seconds else None
+        return limit(self._guard.codes, None)  # a back end asks from one address for all of its devices
 
     def _known(self, token: str | None, kinds: tuple[str, ...]) -> bool:
         """True if a token is a good credential or code: what strangers show takes nothing from what all share."""
         return token is not None and token.startswith(kinds) and self._hub.knows(token)
 
-    def _operator(self, request: HttpRequest) -> HttpResponse | None:
+    def operator(self, request: HttpRequest) -> HttpResponse | None:
+        """Admit the operator alone."""
         return self._admin_token(request, bearer(request.authorization), REFUSALS["unauthorised"])
 
     def _viewer(self, request: HttpRequest) -> HttpResponse | None:
@@ -286,9 +246,9 @@ class HubApp(HttpApp):
         return HttpResponse(200, best, (b"cache-control", b"no-cache"), content_type=b"application/octet-stream")
 
     async def _report(self, request: HttpRequest) -> HttpResponse:
-        round_, wrong = number_of(request.tail), self._check(request.body)
-        if round_ is None or wrong is not None:
-            return REFUSALS["malformed" if round_ is None or wrong is None else wrong]
+        (round_,), wrong = request.numbers(), self._check(request.body)
+        if wrong is not None:
+            return REFUSALS[wrong]
         result = (await self._hub.report(round_, request.device, request.body)).value
         if result == "accepted":
             self.counters.payload[self._up] += len(request.body)
@@ -302,18 +262,11 @@ class HubApp(HttpApp):
         await self._hub.leave(request.device)  # False: it left in this very moment, which is what was wanted
         return _GONE
 
-    async def _close(self, request: HttpRequest) -> HttpResponse:
-        return self._close_response(await self._hub.close_round())
-
-    async def _skip(self, request: HttpRequest) -> HttpResponse:
-        return self._close_response(await self._hub.close_round(empty=True))
-
-    def _close_response(self, number: int | None) -> HttpResponse:
-        if number is not None:
+    async def _close(self, request: HttpRequest, empty: bool = False) -> HttpResponse:
+        if (number := await self._hub.close_round(empty)) is not None:
             return json_response(200, {"round": number})
-        return REFUSALS[
-            {"done": "done", "halted": "done", "between": "between-rounds"}.get(self._hub.view.state, "no-reports")
-        ]
+        reasons = {"done": "done", "halted": "done", "between": "between-rounds"}
+        return REFUSALS[reasons.get(self._hub.view.state, "no-reports")]
 
     async def _resume(self, request: HttpRequest) -> HttpResponse:
         number = await self._hub.resume()
@@ -324,10 +277,7 @@ class HubApp(HttpApp):
         return _GONE
 
     async def _remove(self, request: HttpRequest) -> HttpResponse:
-        number = number_of(request.tail)
-        if number is None:
-            return REFUSALS["malformed"]
-        return _GONE if await self._hub.leave(number) else REFUSALS["not-found"]
+        return _GONE if await self._hub.leave(*request.numbers()) else REFUSALS["not-found"]
 
     async def _healthz(self, request: HttpRequest) -> HttpResponse:
         if self._hub.healthy:  # a full hub goes on serving the devices that it has

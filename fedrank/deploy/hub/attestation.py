@@ -9,7 +9,6 @@ import json
 import logging
 import secrets
 import struct
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -70,17 +69,13 @@ class Challenges:
     Nothing is kept of a challenge until it comes back, so that asking for many fills no memory.
 
     Args:
-        key: Key that challenges are made with, 32 bytes: whoever has it takes back what others made. By default a new
-            one, which voids challenges of the process before.
+        key: Key that challenges are made with, 32 bytes: whoever has it takes back what others made.
         use: Uses up a challenge, given by its SHA-256, its end and the time now, both in seconds since 1970; False if
-            it was used before. By default what was used is kept in memory.
+            it was used before.
     """
 
-    def __init__(self, key: bytes = b"", use: Callable[[bytes, float, float], bool] | None = None):
-        self._key = key or secrets.token_bytes(32)
-        self._use = use or self._remember
-        self._used: dict[bytes, float] = {}  # SHA-256 of a challenge → when it ends
-        self._lock = threading.Lock()
+    def __init__(self, key: bytes, use: Callable[[bytes, float, float], bool]):
+        self._key, self._use = key, use
 
     def new(self, token: str, now: float) -> tuple[bytes, float]:
         """A challenge for whoever has a token, and until when it is good, in seconds since 1970."""
@@ -103,15 +98,6 @@ class Challenges:
         if not self._use(hashlib.sha256(challenge).digest(), until, now):
             raise NotAttestedError("challenge-used")
 
-    def _remember(self, digest: bytes, until: float, now: float) -> bool:
-        with self._lock:
-            if digest in self._used:
-                return False
-            for old in [old for old, end in self._used.items() if end <= now]:
-                del self._used[old]
-            self._used[digest] = until
-            return True
-
     def _proof(self, head: bytes, token: str) -> bytes:
         digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
         return hmac.new(self._key, head + digest, hashlib.sha256).digest()
@@ -130,28 +116,20 @@ class Door:
     Args:
         attestors: By the name of their kind.
         hub: The hub's name; one identity has different hashes at different hubs.
+        challenges: Makes challenges.
         clock: Seconds since 1970.
-        challenges: Makes challenges; by default of this process alone.
     """
 
     def __init__(
-        self,
-        attestors: dict[str, Attestor],
-        hub: str,
-        clock: Callable[[], float] = time.time,
-        challenges: Challenges | None = None,
+        self, attestors: dict[str, Attestor], hub: str, challenges: Challenges, clock: Callable[[], float] = time.time
     ):
-        self._attestors, self._hub, self._clock = attestors, hub, clock
-        self._challenges = challenges or Challenges()
+        self._attestors, self._hub, self._challenges, self._clock = attestors, hub, challenges, clock
 
     def challenge(self, token: str) -> dict[str, Json]:
         """The answer to a device that asks for a challenge: the challenge, its end, and which kinds are accepted."""
         made, until = self._challenges.new(token, self._clock())
-        return {
-            "challenge": base64.urlsafe_b64encode(made).decode(),
-            "good_until": until,
-            "kinds": sorted(self._attestors),
-        }
+        shown = base64.urlsafe_b64encode(made).decode()
+        return {"challenge": shown, "good_until": until, "kinds": sorted(self._attestors)}
 
     def identity(self, token: str, body: bytes) -> bytes:
         """The hash of the identity that a statement proves; empty where its kind has none.
@@ -187,7 +165,7 @@ class Door:
         return hashlib.sha256(f"fedrank/identity/{self._hub}/{kind}/".encode() + proven).digest()
 
 
-def door_of(folder: Path, kinds: tuple[str, ...], hub: str, challenges: Challenges | None = None) -> Door:
+def door_of(folder: Path, kinds: tuple[str, ...], hub: str, challenges: Challenges) -> Door:
     """The door that a hub's folder describes.
 
     Args:
@@ -213,4 +191,4 @@ def door_of(folder: Path, kinds: tuple[str, ...], hub: str, challenges: Challeng
             made[kind] = from_table({**table, "folder": str(folder)}, ATTESTORS.get(kind))
         except ConfigError as error:
             raise ConfigError(f"{file}: [{kind}]: {error}") from error
-    return Door(made, hub, challenges=challenges)
+    return Door(made, hub, challenges)

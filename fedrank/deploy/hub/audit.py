@@ -6,6 +6,7 @@ signed head, the terms, and the models that the reports make.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -23,7 +24,7 @@ from fedrank.deploy.draws import turn
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.learning import Learning, learnable, protocol_of, rebuild
-from fedrank.deploy.hub.settings import HubSettings
+from fedrank.deploy.hub.settings import HubSettings, read_settings
 from fedrank.deploy.hub.store import States, Store
 from fedrank.deploy.log.note import Key
 from fedrank.deploy.log.proof import LARGEST, Answer, UnprovenError, newest_keys, newest_log_key
@@ -100,15 +101,12 @@ def replay_log(folder: str | os.PathLike[str], *, without: Iterable[int] = (), u
     """
     home, away = HubFolder(folder), frozenset(without)
     settings, store = home.open(read_only=True)
-    if settings.collect:
-        store.close()
-        raise RunError(
-            f"{home.path}: this hub collects for a coordinator, it does not learn; replay its coordinator's rounds."
-        )
-    try:
+    with contextlib.closing(store):
+        if settings.collect:
+            raise RunError(
+                f"{home.path}: this hub collects for a coordinator, it does not learn; replay its coordinator's rounds."
+            )
         return _replay(home, settings, store, away, until)
-    finally:
-        store.close()
 
 
 def _replay(home: HubFolder, settings: HubSettings, store: Store, away: frozenset[int], until: int | None) -> Replayed:
@@ -122,7 +120,7 @@ def _replay(home: HubFolder, settings: HubSettings, store: Store, away: frozense
     if unknown:
         raise ConfigError(f"{store.path}: device {min(unknown)} has no report in the log; nothing to leave out.")
     learning = Learning(protocol_of(settings, store))
-    counts = {"reports": 0, "left": 0, "models": 0, "alike": 0}
+    counted, left_out, alike, handed_out = list[int](), list[int](), list[bool](), list[bytes]()
     terms = settings.terms(store.name)
     returns = {halt.round: halt.best for halt in store.halts() if halt.round <= len(rows)}
     digests = {row.number: row.model for row in everything if row.model is not None}
@@ -135,18 +133,14 @@ def _replay(home: HubFolder, settings: HubSettings, store: Store, away: frozense
                     f"{store.path}: round {row.number} was applied with {row.reports} reports, the log has "
                     f"{len(reports)}. Reports were removed or added; restore a copy."
                 )
-            left = sum(device in away for device, _ in reports)
-            counts["reports"] += len(reports) - left
-            counts["left"] += left
+            left_out.append(sum(device in away for device, _ in reports))
+            counted.append(len(reports) - left_out[-1])
             yield row.number, reports
-
-    handed_out: list[bytes] = []
 
     def check(number: int, state: PyTree) -> None:
         handed_out.append(hashlib.sha256(learning.request(state)).digest())
         if number in digests and not away:
-            counts["models"] += 1
-            counts["alike"] += learning.digest(state) == digests[number]
+            alike.append(learning.digest(state) == digests[number])
 
     state = rebuild(learning, learning.init(), log(), without=away, check=check, returns=returns)
     check(len(rows), state)
@@ -155,16 +149,8 @@ def _replay(home: HubFolder, settings: HubSettings, store: Store, away: frozense
         kept = States(store, "checkpoints", json.loads(store.settings), home.path / "checkpoints")
         found = next(kept.states(state, len(rows)), None)
         served = learning.weights(found[1]) if found is not None and found[0] == len(rows) else None
-    return Replayed(
-        rounds=len(rows),
-        reports=counts["reports"],
-        left_out=counts["left"],
-        weights=learning.weights(state),
-        models=counts["models"],
-        models_alike=counts["alike"],
-        served=served,
-        handed_out=tuple(handed_out),
-    )
+    weights, models = learning.weights(state), (len(alike), sum(alike))
+    return Replayed(len(rows), sum(counted), sum(left_out), weights, *models, served, tuple(handed_out))
 
 
 def write_model(
@@ -183,7 +169,6 @@ def write_model(
         RunError: It cannot be written.
         ModelError: The model that the hub started from cannot be read.
     """
-    from fedrank.deploy.hub.settings import read_settings
     from fedrank.engine.model import read_model
     from fedrank.ranking.model import RankingModel
 
@@ -237,7 +222,7 @@ def audit_folder(folder: Path, *, replay: bool = True) -> Audited:
         RunError: There is no hub, or it has no log.
     """
     settings, store = HubFolder(folder).open(read_only=True)
-    try:
+    with contextlib.closing(store):
         terms = settings.terms(store.name)
         if not terms.log:
             raise RunError(f"{folder}: this hub has no public log (log = no).")
@@ -250,8 +235,6 @@ def audit_folder(folder: Path, *, replay: bool = True) -> Audited:
             wrong.append("the hashes that are kept are not those of the entries")
         if replay and terms.tokens:
             wrong += _wrong_draws(entries, store, terms)
-    finally:
-        store.close()
     models, replayed = [hash_of(entry[1:]) for entry in entries if entry[:1] == bytes([MODEL])], None
     if replay and not settings.collect:
         made = replay_log(folder).handed_out

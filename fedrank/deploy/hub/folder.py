@@ -33,7 +33,7 @@ from pathlib import Path
 import numpy as np
 
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.deploy.database import copy_database, sync_folder
+from fedrank.deploy.database import copy_database, create_private, sync_folder
 from fedrank.deploy.folder import ServedFolder, read_token
 from fedrank.deploy.http.client import ClientResponse, PersistentClient
 from fedrank.deploy.http.guard import SHORTEST_TOKEN
@@ -53,12 +53,12 @@ from fedrank.deploy.hub.settings import (
     fingerprint,
     new_hub,
     read_settings,
-    write_settings,
 )
 from fedrank.deploy.hub.store import Server, Store, StoreError
 from fedrank.deploy.log.proof import newest_keys, newest_log_key
 from fedrank.deploy.log.tree import GATEWAY_KEY, ISSUER_KEY, LOG_KEY, recovery_statement
 from fedrank.engine.checkpoint import write_atomically
+from fedrank.engine.settings import write_settings
 
 _log = logging.getLogger("fedrank.hub")
 
@@ -175,9 +175,8 @@ class HubFolder(ServedFolder):
 
     def _join(self, wanted: HubSettings) -> None:
         """Make the hub in the database, or join the existing one."""
-        store = self._new(wanted)
-        there, ours = json.loads(store.settings), fingerprint(wanted, store.name)
-        store.close()
+        with contextlib.closing(self._new(wanted)) as store:
+            there, ours = json.loads(store.settings), fingerprint(wanted, store.name)
         if there != ours:
             raise ConfigError(
                 f"database: holds a hub with other settings: {_differences(there, ours)}. Use another database, or the "
@@ -202,18 +201,17 @@ class HubFolder(ServedFolder):
             self._join(wanted)
             return
         if self.log.exists() and self.log.stat().st_size:
-            store = Store(self.log, name=new_hub())
-            used, there = store.used(), json.loads(store.settings)
-            complete = there == fingerprint(wanted, store.name) and store.start() == _start_weights(wanted)
-            store.close()
+            with contextlib.closing(Store(self.log, name=new_hub())) as store:
+                used, there = store.used(), json.loads(store.settings)
+                complete = there == fingerprint(wanted, store.name) and store.start() == _start_weights(wanted)
             if used:
                 raise RunError(f"{self.path}: has a log with devices, and no hub.toml. Put hub.toml back from a copy.")
             if complete:
                 return
             for name in _LOG_FILES:  # made for other settings, and not used yet
                 (self.path / name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # SQLite gives its other files the rights of this one, and says what fails
-            os.close(os.open(self.log, os.O_WRONLY | os.O_CREAT, 0o600))
+        with contextlib.suppress(OSError):  # SQLite says what fails
+            create_private(self.log)
         self._new(wanted).close()
 
     def _change_settings(self, wanted: HubSettings) -> None:
@@ -250,7 +248,8 @@ class HubFolder(ServedFolder):
                     if wanted.copy_to:
                         _mark_copy(Path(wanted.copy_to), name, mark)
         if wanted != here:
-            write_settings(self.settings, wanted)
+            about = "A fedrank hub. What devices agreed to cannot change; the rest is read at the start."
+            write_settings(self.settings, wanted, about)
         if wanted.copy_to == before:
             return
         if before:
@@ -287,9 +286,7 @@ class HubFolder(ServedFolder):
                 left.unlink()
             write_atomically(copy / _BACKUP, _HOW, 0o600)
             copy_database(self.log, partial)
-            for name in _BACKED_UP:
-                if (self.path / name).exists():
-                    write_atomically(copy / name, (self.path / name).read_bytes(), 0o600)
+            self._copy_files(copy)
             partial.replace(copy / self.log.name)
             for name in _BACKED_UP:
                 if not (self.path / name).exists():  # such as a key that is over
@@ -434,6 +431,11 @@ class HubFolder(ServedFolder):
                 write_atomically(self.path / _COPY, mark.encode() + b"\n", 0o600)
         return put_back
 
+    def _copy_files(self, to: Path) -> None:
+        for name in _BACKED_UP:
+            if (self.path / name).exists():
+                write_atomically(to / name, (self.path / name).read_bytes(), 0o600)
+
     @contextlib.contextmanager
     def _copy_to(self, out: Path, settings: HubSettings, into_empty: bool = False) -> Iterator[Path]:
         """A folder with the hub's files, which takes its place when the block ends well, and else is deleted.
@@ -451,9 +453,7 @@ class HubFolder(ServedFolder):
             partial = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=beside))
             if not settings.database:
                 copy_database(self.log, partial / self.log.name)
-            for name in _BACKED_UP:
-                if (self.path / name).exists():
-                    write_atomically(partial / name, (self.path / name).read_bytes(), 0o600)
+            self._copy_files(partial)
             yield partial
             if there:
                 for path in sorted(partial.iterdir(), key=lambda path: path.name == self.settings.name):
@@ -474,7 +474,7 @@ class HubFolder(ServedFolder):
             RunError: A file is missing, damaged, or does not belong to the others.
         """
         settings, store = self.open(read_only=True)
-        try:
+        with contextlib.closing(store):
             found = [("ok",)] if settings.database else store.query("PRAGMA integrity_check")
             if found != [("ok",)]:
                 raise RunError(f"{self.log.name}: is damaged ({found[0][0]}).")
@@ -482,8 +482,6 @@ class HubFolder(ServedFolder):
             for what, there in ((LOG_KEY, terms.log), (GATEWAY_KEY, terms.gateway)):
                 if there:
                     private_keys(self.path, store, terms, what)
-        finally:
-            store.close()
         for name in ("enrolment", "admin"):
             self.token(name)
 
@@ -494,31 +492,10 @@ _START = "start.safetensors"
 #: File that says that a folder is a backup, its words; and the one with the mark that a hub and its copy share.
 _BACKUP, _HOW, _COPY = "backup", b"fedrank hub restore makes a hub of this folder\n", "copy"
 _LOG_FILES = ("hub.db", "hub.db-wal", "hub.db-shm", "hub.db-journal")
-_HUB_FILES = (
-    "hub.toml",
-    "hub.url",
-    "hub.lock",
-    *_LOG_FILES,
-    "checkpoints",
-    "enrolment.token",
-    "admin.token",
-    LOG_FILE,
-    GATEWAY_FILE,
-    OPERATOR_FILE,
-    _PASSWORD,
-    _START,
-)
-#: Files that a backup has beside the two databases.
-_BACKED_UP = (
-    "hub.toml",
-    "enrolment.token",
-    "admin.token",
-    LOG_FILE,
-    GATEWAY_FILE,
-    "attestation.toml",
-    _PASSWORD,
-    _START,
-)
+_SMALL_FILES = ("hub.toml", "enrolment.token", "admin.token", LOG_FILE, GATEWAY_FILE, _PASSWORD, _START)
+#: Files that a folder may have in which a hub is made, and those that a backup has beside the databases.
+_HUB_FILES = (*_SMALL_FILES, *_LOG_FILES, "hub.url", "hub.lock", "checkpoints", OPERATOR_FILE)
+_BACKED_UP = (*_SMALL_FILES, "attestation.toml")
 
 
 def _new_mark(store: Store) -> str:

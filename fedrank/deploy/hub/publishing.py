@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fedrank.core.trees import Json
-from fedrank.deploy.http.guard import number_of
 from fedrank.deploy.http.routes import NO_SNIFF, REFUSALS, HttpRequest, HttpResponse, Route
 from fedrank.deploy.hub.learning import Model
 from fedrank.deploy.hub.stages import Stage
@@ -309,12 +308,10 @@ class PublicLog(Publishing):
             return self._shown.whole
 
         async def since(request: HttpRequest) -> HttpResponse:
-            size = number_of(request.tail)
-            return REFUSALS["not-found"] if size is None else self.since(size)
+            return self.since(*request.numbers(reason="not-found"))
 
         async def page(request: HttpRequest) -> HttpResponse:
-            start = number_of(request.tail)
-            return REFUSALS["not-found"] if start is None else self.page(start)
+            return self.page(*request.numbers(reason="not-found"))
 
         return {
             "/v1/log": Route("log", get, None, whole),

@@ -23,13 +23,13 @@ import functools
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedrank.core.errors import RunError, WireError
 from fedrank.core.privacy_report import LIFETIME_EPSILON, MOST_EPSILON, MOST_SEARCH_EPSILON
 from fedrank.core.trees import Json
+from fedrank.deploy.http.app import limit
 from fedrank.deploy.http.guard import Guard, number_of
 from fedrank.deploy.http.origins import Hosts, Origins
 from fedrank.deploy.http.routes import (
@@ -40,7 +40,6 @@ from fedrank.deploy.http.routes import (
     HttpResponse,
     Route,
     json_response,
-    too_many,
 )
 from fedrank.deploy.hub.app import HubApp
 from fedrank.deploy.hub.attestation import Challenges, Door, door_of
@@ -117,9 +116,8 @@ class TokenApp(HubApp):
         if token is None or epoch is None:
             return self._deny(self._guard.failure, request)
         request.device = spending_number(token)
-        seconds = self._guard.device.wait(request.device)
-        if seconds:
-            return too_many(seconds)
+        if (waits := limit(self._guard.device, request.device)) is not None:
+            return waits
         round_ = number_of(request.tail)
         if round_ is not None and self._hub.terms.epoch_of(round_) != epoch:
             return REFUSALS["wrong-epoch"]
@@ -142,9 +140,7 @@ class TokenApp(HubApp):
         return json_response(200, said)
 
     async def _token(self, request: HttpRequest) -> HttpResponse:
-        epoch = number_of(request.tail)
-        if epoch is None:
-            return REFUSALS["malformed"]
+        (epoch,) = request.numbers()
         answer = await self._sell(epoch, request.device, request.body)
         if isinstance(answer, str):
             return REFUSALS[answer]
@@ -205,27 +201,6 @@ def _anybody(request: HttpRequest) -> HttpResponse | None:
     return None
 
 
-@dataclass(frozen=True)
-class Listen:
-    """Address and TLS of a hub's server.
-
-    Attributes:
-        host: Address to listen at; this machine only by default.
-        port: TCP port; 0: any that is free.
-        certificate: PEM file of the certificate chain, for TLS.
-        key: PEM file of its private key.
-        proxies: Addresses of reverse proxies whose ``X-Forwarded-For`` is trusted.
-        public: Anyone may see ``/status`` and ``/metrics``.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 8750
-    certificate: Path | None = None
-    key: Path | None = None
-    proxies: tuple[str, ...] = ()
-    public: bool = True
-
-
 def hub_app(home: HubFolder, *, public: bool = True, host: str = "") -> tuple[Hub, HubApp]:
     """The hub of a folder and its ASGI application, which starts and stops it.
 
@@ -257,13 +232,14 @@ def hub_app(home: HubFolder, *, public: bool = True, host: str = "") -> tuple[Hu
             Counters(lambda: {**hub.status(), "flooded": guard.is_flooded}),
             enrolment=enrolment if settings.open_enrolment else None,
             admin=admin,
-            status="public" if public else "admin",
+            public=public,
             on_start=hub.start,
             on_stop=hub.stop,
-            extra_routes=functools.partial(coordinator_routes, hub) if settings.collect else None,
             door=_door(home, settings, hub) if settings.attestation else None,
         )
         app.add_routes(hub.row.publishing.routes())
+        if settings.collect:
+            app.add_routes(coordinator_routes(hub, app.operator))
         if public and settings.status == "auto":  # no token is needed, as only this machine can ask
             app.hosts = Hosts((host,) if host else (), ("/status", "/metrics"))
         if settings.origins:
@@ -277,41 +253,6 @@ def hub_app(home: HubFolder, *, public: bool = True, host: str = "") -> tuple[Hu
 def _door(home: HubFolder, settings: HubSettings, hub: Hub) -> Door:
     challenges = Challenges(hub.store.secret("challenge"), hub.use_challenge)
     return door_of(home.path, settings.attestation, hub.terms.hub, challenges)
-
-
-def run_hub(home: HubFolder, listen: Listen, on_ready: Callable[[str], object]) -> None:
-    """Serve a hub until SIGTERM or Ctrl-C. The folder must be locked by the caller.
-
-    Args:
-        home: Folder of the hub.
-        listen: Where to listen.
-        on_ready: Called with the URL once connections are accepted.
-
-    Raises:
-        MissingExtraError: The extra ``serve`` is not installed.
-        ConfigError: The port is taken, or the certificate cannot be used.
-        RunError: Something in the folder cannot be used.
-    """
-    from fedrank.deploy.http.server import serve
-
-    _, app = hub_app(home, public=listen.public, host=listen.host)
-
-    def ready(url: str) -> None:
-        home.write_urls({"hub": url}, listen.certificate)
-        on_ready(url)
-
-    try:
-        serve(
-            app,
-            host=listen.host,
-            port=listen.port,
-            certfile=listen.certificate,
-            keyfile=listen.key,
-            proxies=listen.proxies,
-            on_ready=ready,
-        )
-    finally:
-        home.remove_urls("hub")
 
 
 _RESPONSES = {
@@ -346,10 +287,7 @@ def coordinator_routes(hub: Hub, operator: Authorise) -> dict[str, Route]:
             return REFUSALS["malformed"]
 
     async def collect(request: HttpRequest) -> HttpResponse:
-        number = number_of(request.tail)
-        if number is None:
-            return REFUSALS["malformed"]
-        messages = await hub.collect(number)
+        messages = await hub.collect(*request.numbers())
         if messages is None:
             return REFUSALS["not-closed"]
         return HttpResponse(200, messages, NO_STORE, content_type=b"application/octet-stream")
@@ -359,6 +297,12 @@ def coordinator_routes(hub: Hub, operator: Authorise) -> dict[str, Route]:
         "/v1/admin/round": Route("ask", ("PUT",), operator, ask, max_body=hub.terms.request.nbytes),
         "/v1/admin/reports/": Route("collect", ("GET",), operator, collect),
     }
+
+
+def warnings_of(home: Path, settings: HubSettings) -> list[str]:
+    """Things that an operator should know of a hub's settings before people report to it."""
+    found = (why_silent(settings), why_unfair(settings), why_void(settings), why_reset(home), why_alone(home, settings))
+    return [warning for warning in found if warning]
 
 
 def why_unfair(settings: HubSettings) -> str:

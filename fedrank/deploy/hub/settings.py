@@ -8,14 +8,13 @@ the defaults of a trial on one machine.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import secrets
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.fields import setting
@@ -25,8 +24,7 @@ from fedrank.deploy.http.origins import check_origins
 from fedrank.deploy.hub.attestation import ATTESTORS
 from fedrank.deploy.log.submission import Witness
 from fedrank.deploy.terms import AGREED, Agreement, Terms, refuse_excluded
-from fedrank.engine.checkpoint import write_atomically
-from fedrank.engine.settings import from_table, read_toml
+from fedrank.engine.settings import from_table, named_in_errors, read_toml
 from fedrank.privacy.piecewise import best_clipped, clipped_second_moment
 from fedrank.ranking.on_device import clip_of
 from fedrank.ranking.schedule import choose_schedule
@@ -47,18 +45,6 @@ _SLACK = 1.5
 _CROWD = 20
 
 
-class Fitting(TypedDict):
-    """Settings that fit each other."""
-
-    interactions: int
-    cohort: int
-    rounds: int
-    learning_rate: float
-    due: float
-    round_seconds: float
-    deadline: float
-
-
 def fit_private(
     devices: int = DEVICES,
     searches: float = SEARCHES,
@@ -66,7 +52,7 @@ def fit_private(
     epsilon: float = MECHANISM_EPSILON,
     participations: int = 1,
     checks: float = CHECKS,
-) -> Fitting:
+) -> dict[str, Any]:
     """Settings that fit each other where a device sends few messages in its life.
 
     A device is due in each of R rounds by a draw of its token, with one probability q, until it has sent its P
@@ -336,23 +322,8 @@ class HubSettings(Agreement):
             ATTESTORS.entry(kind)
         if not 0 < self.delta < 1:
             raise ConfigError(f"delta must be between 0 and 1, got {self.delta}.")
-        object.__setattr__(self, "least", min(self.least, self.cohort))
-        if self.ranker == "mlp" and self.hidden == 0:
-            object.__setattr__(self, "hidden", 10)  # frozen: resolved once, here
-        if self.mechanism is None:
-            object.__setattr__(self, "mechanism", "piecewise" if self.p is None else "randomised-response")
-        if self.mechanism == "piecewise" and self.epsilon is None:
-            object.__setattr__(self, "epsilon", MECHANISM_EPSILON)
-        if self.p is None:
-            object.__setattr__(self, "p", Terms.p if self.mechanism == "randomised-response" else 1.0)
-        if self.clip is None:
-            object.__setattr__(self, "clip", clip_of(self.interactions) if self.mechanism == "piecewise" else 1.0)
-        if self.interleaved is None:
-            object.__setattr__(self, "interleaved", self.mechanism == "piecewise")
-        if self.mechanism == "piecewise" and self.epsilon is not None and (self.inside, self.outside) == (0, 0):
-            chosen = best_clipped(self.epsilon, self.clip or 1.0)
-            object.__setattr__(self, "inside", chosen.inside)
-            object.__setattr__(self, "outside", chosen.outside)
+        for name, value in self._resolve().items():
+            object.__setattr__(self, name, value)  # frozen: resolved once, here
         for witness in self.witnesses:
             Witness.parse(witness)
         if self.start_from and self.collect:
@@ -367,6 +338,24 @@ class HubSettings(Agreement):
         refuse_excluded(self)
         if self.n_features:
             self.protocol()
+
+    def _resolve(self) -> dict[str, Any]:
+        """The settings that follow from others where nothing is said."""
+        mechanism = self.mechanism or ("piecewise" if self.p is None else "randomised-response")
+        piecewise = mechanism == "piecewise"
+        epsilon = MECHANISM_EPSILON if piecewise and self.epsilon is None else self.epsilon
+        clip = (clip_of(self.interactions) if piecewise else 1.0) if self.clip is None else self.clip
+        found = {"least": min(self.least, self.cohort), "mechanism": mechanism, "epsilon": epsilon, "clip": clip}
+        if self.ranker == "mlp" and self.hidden == 0:
+            found["hidden"] = 10
+        if self.p is None:
+            found["p"] = Terms.p if mechanism == "randomised-response" else 1.0
+        if self.interleaved is None:
+            found["interleaved"] = piecewise
+        if piecewise and epsilon is not None and (self.inside, self.outside) == (0, 0):
+            chosen = best_clipped(epsilon, clip or 1.0)
+            found |= {"inside": chosen.inside, "outside": chosen.outside}
+        return found
 
     def terms(self, hub: str = "0" * 32) -> Terms:
         """The terms that devices agree to when they enrol; ``hub`` is the hub's name, 32 hexadecimal digits."""
@@ -431,26 +420,13 @@ def new_hub() -> str:
     return secrets.token_hex(16)
 
 
-def write_settings(path: Path, settings: HubSettings) -> None:
-    """Write ``hub.toml``, one comment a setting; errors as :func:`~fedrank.engine.checkpoint.write_atomically`."""
-    import tomlkit
-
-    document = tomlkit.document()
-    document.add(tomlkit.comment("A fedrank hub. What devices agreed to cannot change; the rest is read at the start."))
-    for f in dataclasses.fields(settings):
-        value = getattr(settings, f.name)
-        if value is not None:
-            document.add(f.name, tomlkit.item(value).comment(f.metadata["help"]))
-    write_atomically(path, tomlkit.dumps(document).encode())
-
-
 def read_settings(path: Path) -> HubSettings:
     """Read ``hub.toml``.
 
     Raises:
         ConfigError: No such file, not TOML, an unknown setting, or a value out of range.
     """
-    try:
+    with named_in_errors(path):
         # Hubs were made before there were logs, and with other defaults, which they did not always write.
         given = {"log": NO_LOG, **TRIAL, **read_toml(path)}
         for name, before in _BEFORE.items():
@@ -463,8 +439,6 @@ def read_settings(path: Path) -> HubSettings:
                     "another rule; make a new hub, with round_seconds and drawn_seeds or checks against attackers."
                 )
         return from_table(given, HubSettings)
-    except ConfigError as error:
-        raise error if str(path) in str(error) else ConfigError(f"{path}: {error}") from error
 
 
 def differing(old: HubSettings, new: HubSettings) -> list[str]:

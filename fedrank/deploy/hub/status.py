@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
 
+from fedrank.core.words import format_count
 from fedrank.deploy.http.routes import REASONS
 from fedrank.deploy.terms import ONE_NUMBER
 from fedrank.metrics.online import REWARDS
@@ -45,11 +46,6 @@ def finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def count(number: int, noun: str) -> str:
-    """A number with its noun, in the plural unless it is 1."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def value_text(reward: float) -> str:
     """A reward with three digits."""
     return f"{reward:.3f}" if abs(reward) < 1000 else f"{reward:.3g}"
@@ -65,7 +61,7 @@ def epsilon_text(value: float) -> str:
 def size(number: float) -> str:
     """A number of bytes in decimal units."""
     if number < 1000:
-        return count(round(number), "byte")
+        return format_count(round(number), "byte")
     units = ("kB", "MB", "GB", "TB", "PB")
     power = next((i for i in range(1, 5) if number < 999.5 * 1000**i), 5)
     return f"{float(f'{number / 1000**power:.3g}'):,.6g}{JOINT}{units[power - 1]}"
@@ -315,7 +311,9 @@ def _cell(value: object) -> Html:
     return h("td", value, class_="number")
 
 
-def _table(name: str, heads: Sequence[Html], rows: Sequence[Html]) -> Html:
+def _table(name: str, columns: Sequence[str], rows: Sequence[Html], numbers: Sequence[str]) -> Html:
+    """A table; ``numbers`` are the columns that are set flush right."""
+    heads = (h("th", column, scope="col", class_="number" if column in numbers else None) for column in columns)
     table = h("table", h("thead", h("tr", *heads)), h("tbody", *rows))
     return h("div", table, class_="scroll", role="region", aria_label=name, tabindex="0")
 
@@ -346,6 +344,7 @@ def page(status: dict, refused: dict[str, int]) -> str:
     chart = h("figure", h("figcaption", said), reward_chart(s["reward"], drawn), class_="card")
     if opens := _shows_checks(s):
         chart = _checks_figure(s["checks"])
+    weights = format_count(s["weights"], "weight")
     about = join(h("span", class_=f"dot {s['state']}"), "fedrank hub ", h("code", s["hub"][:8]))
     values = {
         "build": _BUILD,
@@ -367,7 +366,7 @@ def page(status: dict, refused: dict[str, int]) -> str:
         "credentials": _credentials(s.get("credentials", ())),
         "version": s["version"],
         "protocol": s["protocol"],
-        "ranker": f"{s['ranker']} ranker of {count(s['n_features'], 'feature')} ({count(s['weights'], 'weight')})",
+        "ranker": f"{s['ranker']} ranker of {format_count(s['n_features'], 'feature')} ({weights})",
         "hub": s["hub"],
         "copied": _COPIES.get(s.get("copy", ""), ""),
         "started": when(s["started"]),
@@ -381,7 +380,7 @@ def page(status: dict, refused: dict[str, int]) -> str:
 
 def _opening(s: dict, applied: int, points: Sequence[Point]) -> Opening:
     """Title, sentence and numbers of the page."""
-    devices = count(s["devices"], "device")
+    devices = format_count(s["devices"], "device")
     learns = "learnt" if s["state"] in ("done", "halted") else "learns"
     title = f"A ranker that {learns} from {devices}" if s["devices"] else "A ranker that waits for its first device"
     return Opening(title, _sentence(s, applied, points), _numbers(s, applied, points))
@@ -404,13 +403,13 @@ def _sentence(s: dict, applied: int, points: Sequence[Point]) -> Sentence:
     if not points:
         return say("Nothing has been learnt yet: the first round is not over.")
     if _shows_checks(s):
-        n, done = s["checks"]["checks"], f"{count(applied, 'round')} applied"
+        n, done = s["checks"]["checks"], f"{format_count(applied, 'round')} applied"
         if not n:
             return say(f"{done}; no device has compared the newest model with the best one yet.")
         found = _of_checks(s["checks"])
-        return say(f"{done}; by {count(n, 'check')} the newest model is ", found, Ends(found), ".")
+        return say(f"{done}; by {format_count(n, 'check')} the newest model is ", found, Ends(found), ".")
     if not known:
-        return say(f"{count(applied, 'round')} applied; these reports say nothing about how good rankings are.")
+        return say(f"{format_count(applied, 'round')} applied; these reports say nothing about how good rankings are.")
     compared = min(_COMPARED, len(known) // 2)
     mean = say(" mean ", Named(s["reward"]), " is ")
     if not compared:
@@ -440,14 +439,9 @@ def _reward_of(point: Point) -> Measured:
 
 def _now(s: dict, applied: int) -> Html:
     """Present state of the hub: the open round, how full it is, what stands in the way."""
-    return h(
-        "div",
-        h("p", _headline(s, applied), class_="now"),
-        _progress(s),
-        h("p", _rule(s), class_="lead"),
-        _caveat(s),
-        class_="round",
-    )
+    said, caveat = h("p", _headline(s, applied), class_="now"), _caveat(s)
+    warning = h("p", caveat, class_="caveat") if caveat else Html()
+    return h("div", said, _progress(s), h("p", _rule(s), class_="lead"), warning, class_="round")
 
 
 def _headline(s: dict, applied: int) -> str:
@@ -455,23 +449,24 @@ def _headline(s: dict, applied: int) -> str:
     if s["state"] == "halted":
         return "Learning is halted because the model sank. The best model so far is handed out."
     if s["state"] == "done":
-        return f"Training is over after {count(applied, 'round')}. The model is still handed out."
+        return f"Training is over after {format_count(applied, 'round')}. The model is still handed out."
     if s["state"] == "between":
-        return f"Round {n} is closed: {count(reports, 'report')} {'is' if reports == 1 else 'are'} being applied."
-    so_far = f"Round {n} is open: {reports:,} of {count(wanted, 'report')}"
+        return (
+            f"Round {n} is closed: {format_count(reports, 'report')} {'is' if reports == 1 else 'are'} being applied."
+        )
+    so_far = f"Round {n} is open: {reports:,} of {format_count(wanted, 'report')}"
     left = (s["deadline_s"] or math.inf) - max(0.0, s["seconds_open"])
     wait = s.get("least_s", 0.0) - s["seconds_open"]
     if reports >= wanted and wait > 0:
-        return (
-            f"Round {n} is open: {count(reports, 'report')}; {wanted:,} are drawn by lot in {clock(math.ceil(wait))}."
-        )
+        came = f"Round {n} is open: {format_count(reports, 'report')}"
+        return f"{came}; {wanted:,} are drawn by lot in {clock(math.ceil(wait))}."
     if reports >= wanted or (left <= 0 and reports >= s["least"]):
         return f"{so_far}, closing now."
     if left == math.inf:
         return f"{so_far}, closes when all are in."
-    return (
-        f"{so_far}, closes in {clock(math.ceil(left))} at the latest." if left > 0 else f"{so_far}, past its deadline."
-    )
+    if left <= 0:
+        return f"{so_far}, past its deadline."
+    return f"{so_far}, closes in {clock(math.ceil(left))} at the latest."
 
 
 def _title(s: dict) -> str:
@@ -488,7 +483,7 @@ def _rule(s: dict) -> str:
         return "Devices can go on ranking with it; reports are not taken any more."
     if s["state"] == "halted":
         return "Devices rank with it; no reports are taken until an operator resumes."
-    rule = f"A round closes with {count(s['cohort'], 'report')}"
+    rule = f"A round closes with {format_count(s['cohort'], 'report')}"
     if s.get("least_s"):
         rule += f", after {span(s['least_s'])} at the earliest; of more, that number is drawn by lot"
     if s["deadline_s"]:
@@ -504,35 +499,30 @@ def _progress(s: dict) -> Html:
     return h("progress", f"{done:,} of {s['cohort']:,}", value=done, max=s["cohort"], aria_label=label)
 
 
-def _caveat(s: dict) -> Html:
-    """A warning where reports do not count, or a round cannot fill."""
-    devices, cohort = s["devices"], s["cohort"]
+def _caveat(s: dict) -> str:
+    """A warning where reports do not count, or a round cannot fill; empty where nothing is wrong."""
+    devices, cohort, over = s["devices"], s["cohort"], s["state"] in ("done", "halted")
     if not s.get("healthy", True):
-        return h("p", "The hub cannot write its log. Nothing is counted until it can.", class_="caveat")
+        return "The hub cannot write its log. Nothing is counted until it can."
     if s.get("copy_waits"):
-        words = "The copy of the hub cannot be written: no new head of its log is shown until it can. Its log says why."
-        return h("p", words, class_="caveat")
+        return "The copy of the hub cannot be written: no new head of its log is shown until it can. Its log says why."
+    enrolled = format_count(devices, "device")
     if devices >= s.get("most_devices", math.inf):
-        words = f"The hub is full: it has {count(devices, 'device')}, as many as most_devices allows. No more enrol."
-        return h("p", words, class_="caveat")
+        return f"The hub is full: it has {enrolled}, as many as most_devices allows. No more enrol."
     if s.get("flooded"):
-        words = "More devices want to enrol than enrolments_per_minute lets in: newcomers are asked to come back later."
-        return h("p", words, class_="caveat")
-    if s.get("void") and s["state"] not in ("done", "halted"):
-        sold = f"{count(s['sales'], 'token')} {'was' if s['sales'] == 1 else 'were'} sold for this epoch"
-        words = f"{sold}, fewer than least_sales = {s['least_sales']:,}: it is void, and no device reports in it."
-        return h("p", words, class_="caveat")
+        return "More devices want to enrol than enrolments_per_minute lets in: newcomers are asked to come back later."
+    if s.get("void") and not over:
+        sold = f"{format_count(s['sales'], 'token')} {'was' if s['sales'] == 1 else 'were'} sold for this epoch"
+        return f"{sold}, fewer than least_sales = {s['least_sales']:,}: it is void, and no device reports in it."
     due = int(devices * s.get("due", 1.0))
-    if s["state"] in ("done", "halted") or devices >= cohort <= max(due, 1):
-        return Html()
+    if over or devices >= cohort <= max(due, 1):
+        return ""
     if devices >= cohort:
-        words = f"About {due:,} of {count(devices, 'device')} are due in a round, which waits for {cohort:,} reports."
-        return h("p", words, class_="caveat")
-    enrolled = f"{count(devices, 'device')} {'is' if devices == 1 else 'are'} enrolled"
+        return f"About {due:,} of {enrolled} are due in a round, which waits for {cohort:,} reports."
     late = s["deadline_s"] and devices >= s["least"]
     then = "so every round lasts until its deadline" if late else "so no round can close before more enrol"
-    words = f"{enrolled} and a round waits for {count(cohort, 'report')}, one from each device, {then}."
-    return h("p", words, class_="caveat")
+    waits = f"a round waits for {format_count(cohort, 'report')}, one from each device, {then}."
+    return f"{enrolled} {'is' if devices == 1 else 'are'} enrolled and {waits}"
 
 
 def _numbers(s: dict, applied: int, points: Sequence[Point]) -> tuple[Number, ...]:
@@ -548,18 +538,14 @@ def _numbers(s: dict, applied: int, points: Sequence[Point]) -> tuple[Number, ..
         reward = _reward_of(last)
         said = f"95 % interval {last.interval}, {last.where}" if last.interval else last.where
     most = s["epsilon"]["messages_most"]
-    sent = "can have sent" if s.get("tokens") else "sent"
+    busiest = f"the busiest {'can have sent' if s.get('tokens') else 'sent'} {format_count(most, 'report')}"
     times = [p.seconds for p in points if p.seconds is not None]
     usual, latest = "–", "no round is over yet"
     if times:
         usual, latest = clock(statistics.median(times)), f"the latest {clock(times[-1])}"
     return (
         Number("Rounds applied", Named(f"{applied:,}"), f"of {s['rounds']:,}" if s["rounds"] else "no end is set"),
-        Number(
-            "Devices enrolled",
-            Named(f"{s['devices']:,}"),
-            f"the busiest {sent} {count(most, 'report')}" if most else "",
-        ),
+        Number("Devices enrolled", Named(f"{s['devices']:,}"), busiest if most else ""),
         Number(label, reward, said),
         Number("A round takes", Named(usual), latest),
     )
@@ -634,8 +620,8 @@ def _checks_figure(checks: dict) -> Html:
     if n:
         mean, low, high = (_with_sign(checks[key]) for key in ("mean", "low", "high"))
         said.append(
-            f"{count(n, 'check')} against it: the newest is better by {mean} (95 % interval that holds at all times "
-            f"together: {low} to {high}), where 1 would be better in every message."
+            f"{format_count(n, 'check')} against it: the newest is better by {mean} (95 % interval that holds at all "
+            f"times together: {low} to {high}), where 1 would be better in every message."
         )
     money, alarm = checks["money"], checks["alarm_at"]
     said.append(
@@ -672,25 +658,19 @@ def _credentials(credentials: Sequence[dict]) -> Html:
     """The section about who may enrol, and how much of each cap is used; empty where there are no credentials."""
     if not credentials:
         return Html()
-    heads = (
-        h("th", "credential", scope="col"),
-        h("th", "devices enrolled", scope="col", class_="number"),
-        h("th", "of", scope="col", class_="number"),
-        h("th", "counted", scope="col"),
-    )
-    rows = []
+    columns, rows = ("credential", "devices enrolled", "of", "counted"), []
     for one in credentials:
         full = one["used"] >= one["devices"]
         state = " (revoked)" if one["revoked"] else " (full)" if full else ""
         kind = ", by codes" if one["codes"] else ""
-        over = f"in the last {count(one['days'], 'day')}" if one["days"] else "ever"
+        over = f"in the last {format_count(one['days'], 'day')}" if one["days"] else "ever"
         cells = (h("td", one["name"] + state), _cell(f"{one['used']:,}"), _cell(f"{one['devices']:,}"))
         rows.append(h("tr", *cells, h("td", over + kind)))
     said = "Devices that left count as well: leaving and enrolling anew does not help."
     return h(
         "section",
         h("h2", "Who may enrol", id="enrolment"),
-        _table("Who may enrol", heads, rows),
+        _table("Who may enrol", columns, rows, columns[1:3]),
         h("p", said, class_="note"),
         aria_labelledby="enrolment",
     )
@@ -705,11 +685,11 @@ def _epsilons(epsilon: dict, interactions: int, unknown: bool) -> Html:
             "Queries, documents and clicks stay on the devices all the same."
         )
         return h("p", words, class_="caveat")
-    several = f"{count(interactions, 'interaction')} in one report, taken together."
+    several = f"{format_count(interactions, 'interaction')} in one report, taken together."
     most, shown, sent = epsilon["messages_most"], "ε = 0", ["No message has counted yet."]
     if most and basic is not None:
         what = "One in each epoch" if unknown else "What counted of it"
-        shown, sent = f"ε = {epsilon_text(basic)}", [f"{what}: {count(most, 'message')}, added up."]
+        shown, sent = f"ε = {epsilon_text(basic)}", [f"{what}: {format_count(most, 'message')}, added up."]
         if tight is not None and tight < basic and epsilon_text(tight) != epsilon_text(basic):
             chance = f"a chance of 1 in {1 / epsilon['delta']:,.0f}"
             sent.append(f"By a sharper count, which fails with {chance} (δ), it is {epsilon_text(tight)}.")
@@ -753,27 +733,23 @@ def _refusals(refused: dict[str, int], started: float) -> Html:
     since = join(" since ", when(started), ".")
     if not found:
         return h("p", "Nothing has been refused", since, class_="lead")
-    heads = [h("th", text, scope="col") for text in ("reason", "what it was")]
-    heads.append(h("th", "requests", scope="col", class_="number"))
     rows = [
         h("tr", h("th", h("code", why), scope="row"), h("td", _REASONS.get(why, "")), _cell(f"{n:,}"))
         for n, why in found
     ]
     note = h("p", "Counted", since, " What is refused changes nothing.", class_="note")
-    return join(_table("Refused requests", heads, rows), note)
+    return join(_table("Refused requests", ("reason", "what it was", "requests"), rows, ("requests",)), note)
 
 
 def _latest(points: Sequence[Point]) -> Html:
     if not points:
         return Html()
-    name = "The latest rounds in numbers"
-    texts = ("round", "reports", "reward", "95 % interval", "open for")
-    heads = [h("th", text, scope="col", class_="number") for text in texts]
+    name, columns = "The latest rounds in numbers", ("round", "reports", "reward", "95 % interval", "open for")
     rows = [
         h("tr", h("th", p.numbers, scope="row", class_="number"), *(_cell(v) for v in p.cells))
         for p in reversed(points[-_LATEST:])
     ]
-    return h("details", h("summary", name), _table(name, heads, rows))
+    return h("details", h("summary", name), _table(name, columns, rows, columns))
 
 
 def _seconds_words(points: Sequence[Point], drawn: Sequence[Point]) -> str:

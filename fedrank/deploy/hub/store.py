@@ -67,7 +67,6 @@ from fedrank.deploy.log.tree import (
 from fedrank.engine import checkpoint
 
 _log = logging.getLogger("fedrank.hub")
-_COLUMNS = "number, state, opened, closed, seconds, model, reports, reward, error"
 
 
 class StoreError(RunError):
@@ -341,13 +340,11 @@ class Store:
 
     def find(self, digest: bytes) -> int | None:
         """Number of the device whose token has this SHA-256; None if there is none."""
-        rows = self.query("SELECT number FROM device WHERE token = ?", (digest,))
-        return rows[0][0] if rows else None
+        return self._value("SELECT number FROM device WHERE token = ?", (digest,))
 
     def start(self) -> bytes:
         """Weights that the hub started from, little-endian float32; empty: its ranker's own start."""
-        rows = self.query("SELECT data FROM state WHERE kind = ?", (_START,))
-        return rows[0][0] if rows else b""
+        return self._value("SELECT data FROM state WHERE kind = ?", (_START,)) or b""
 
     def used(self) -> bool:
         """True if any device has enrolled, or any report was counted."""
@@ -361,8 +358,8 @@ class Store:
 
     def copied_to(self) -> tuple[str, str]:
         """The folder of the hub's copy that was begun last, and the mark that it got; empty: none was begun."""
-        rows = self.query("SELECT value FROM secret WHERE name = ?", (_COPY,))
-        mark, _, folder = rows[0][0].decode().partition("\n") if rows else ("", "", "")
+        written = self._value("SELECT value FROM secret WHERE name = ?", (_COPY,)) or b""
+        mark, _, folder = written.decode().partition("\n")
         return folder, mark
 
     def begin_copy(self, folder: str, mark: str) -> None:
@@ -695,8 +692,8 @@ class Store:
 
     def newest_entry(self, kind: int) -> bytes | None:
         """The newest entry of a kind in the public log; None if there is none."""
-        rows = self.query("SELECT data FROM entry WHERE kind = ? ORDER BY number DESC LIMIT 1", (kind,))
-        return bytes([kind]) + rows[0][0] if rows else None
+        data = self._value("SELECT data FROM entry WHERE kind = ? ORDER BY number DESC LIMIT 1", (kind,))
+        return None if data is None else bytes([kind]) + data
 
     def probe(self) -> None:
         """Write without changing anything, to find out whether the log can be written again."""
@@ -707,7 +704,7 @@ class Store:
 
     def log_size(self) -> int:
         """Number of entries of the public log; 0 where there is none."""
-        return self.query(_SIZE)[0][0]
+        return self._value(_SIZE)
 
     def log_entries(self, start: int, end: int) -> list[bytes]:
         """Entries of the public log by number: a byte for the kind, then the data."""
@@ -731,26 +728,23 @@ class Store:
 
     def last_round(self) -> RoundRow | None:
         """The newest round; None before the first."""
-        rows = self.query(f"SELECT {_COLUMNS} FROM round ORDER BY number DESC LIMIT 1")
-        return RoundRow(*rows[0]) if rows else None
+        return next(iter(self._rounds("ORDER BY number DESC LIMIT 1")), None)
 
     def round(self, number: int) -> RoundRow | None:
         """The row of a round; None if it was never opened."""
-        rows = self.query(f"SELECT {_COLUMNS} FROM round WHERE number = ?", (number,))
-        return RoundRow(*rows[0]) if rows else None
+        return next(iter(self._rounds("WHERE number = ?", (number,))), None)
 
     def question(self, number: int) -> bytes | None:
         """The coordinator's question of a round; None where there is none."""
-        rows = self.query("SELECT question FROM round WHERE number = ?", (number,))
-        return rows[0][0] if rows else None
+        return self._value("SELECT question FROM round WHERE number = ?", (number,))
 
     def round_before(self, number: int) -> int:
         """The last round below this number; −1 if there is none."""
-        return self.query("SELECT coalesce(max(number), -1) FROM round WHERE number < ?", (number,))[0][0]
+        return self._value("SELECT coalesce(max(number), -1) FROM round WHERE number < ?", (number,))
 
     def rounds(self) -> list[RoundRow]:
         """The rows of all rounds, by number."""
-        return [RoundRow(*row) for row in self.query(f"SELECT {_COLUMNS} FROM round ORDER BY number")]
+        return self._rounds("ORDER BY number")
 
     def reports(self, round_: int) -> list[tuple[int, bytes]]:
         """Device and message of each report of a round that is used, by device: the order in which they are applied."""
@@ -760,7 +754,7 @@ class Store:
     def count_reports(self, round_: int, without: bytes) -> int:
         """Number of reports of a round but for those whose first byte is ``without``, if that is not empty."""
         query = "SELECT count(*) FROM report WHERE round = ? AND substr(message, 1, 1) != ?"
-        return self.query(query, (round_, without))[0][0]
+        return self._value(query, (round_, without))
 
     def reporters(self, round_: int) -> list[int]:
         """Numbers of the devices that reported in a round, whether their messages are used or not."""
@@ -773,8 +767,7 @@ class Store:
 
     def watch(self) -> str | None:
         """The state of the sequential tests after the last applied round; None before the first checks."""
-        rows = self.query("SELECT state FROM watch")
-        return rows[0][0] if rows else None
+        return self._value("SELECT state FROM watch")
 
     def judgements(self) -> list[Judgement]:
         """Results of the checks, by round."""
@@ -788,8 +781,7 @@ class Store:
 
     def last_device_before(self, round_: int) -> int:
         """The highest number of a device when a round was opened; 0 where that is not known."""
-        rows = self.query("SELECT devices FROM round WHERE number = ?", (round_,))
-        return (rows[0][0] or 0) if rows else 0
+        return self._value("SELECT devices FROM round WHERE number = ?", (round_,)) or 0
 
     def close(self) -> None:
         """Close the file; the store cannot be used afterwards."""
@@ -799,6 +791,15 @@ class Store:
         """All rows of a query."""
         with self._reading():
             return self._db.execute(query, values).fetchall()
+
+    def _value(self, query: str, values: tuple = ()) -> Any:
+        """First value of the first row of a query; None where there is none."""
+        rows = self.query(query, values)
+        return rows[0][0] if rows else None
+
+    def _rounds(self, which: str, values: tuple = ()) -> list[RoundRow]:
+        columns = "number, state, opened, closed, seconds, model, reports, reward, error"
+        return [RoundRow(*row) for row in self.query(f"SELECT {columns} FROM round {which}", values)]
 
     @contextlib.contextmanager
     def transaction(self, *, leads: bool = False) -> Iterator[Any]:

@@ -286,7 +286,7 @@ def _hub(status: dict[str, Json]) -> Iterator[Any]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     last = status["history"][-1] if status["history"] else {}
-    for name, text, value in (
+    numbers = [
         ("fedrank_round", "Number of the open round", status["round"]),
         ("fedrank_round_open_seconds", "How long the round has been open", status["seconds_open"]),
         ("fedrank_devices", "Enrolled devices", status["devices"]),
@@ -298,52 +298,41 @@ def _hub(status: dict[str, Json]) -> Iterator[Any]:
         ("fedrank_copy_seconds", "Seconds that the last copy of the hub took", status.get("copy_seconds")),
         ("fedrank_copy_bytes", "Bytes of the database in the last copy of the hub", status.get("copy_bytes")),
         ("fedrank_reward", "Mean reward of the last applied round, as privatised values tell it", last.get("reward")),
-    ):
+    ]
+    if checks := status.get("checks"):
+        halted = float(status["alert"] is not None)
+        evidence = "Evidence that the newest is worse; beyond the next the hub halts"
+        numbers += [
+            ("fedrank_alert", "1 while the hub is halted because its model sank", halted),
+            ("fedrank_checks", "Checks of the newest model against this best one", checks["checks"]),
+            ("fedrank_check_best", "Round of the best model so far", checks["best"]),
+            ("fedrank_check_mean", "How much better the newest was, on average over these checks", checks["mean"]),
+            ("fedrank_check_evidence", evidence, checks["money"]),
+            ("fedrank_check_halts_at", "Evidence at which the hub halts", checks["alarm_at"]),
+        ]
+    for name, text, value in numbers:
         if value is not None:
             yield GaugeMetricFamily(name, text, value=value)
-    for name, text, key in (
-        ("fedrank_credential_devices", "Devices that count against a credential's cap", "used"),
-        ("fedrank_credential_cap", "Devices that may enrol with a credential within its window", "devices"),
-    ):
-        family = GaugeMetricFamily(name, text, labels=("credential",))
-        for one in status.get("credentials", ()):
-            family.add_metric([one["name"]], one[key])
-        yield family
-    yield CounterMetricFamily(
-        "fedrank_rounds", "Rounds that moved the model", value=status.get("applied", status["round"])
-    )
-    text = "ε of an interaction, of a message, and of all that counted of the device that sent most; +Inf: no promise"
-    epsilon = GaugeMetricFamily("fedrank_epsilon_user", text, labels=("unit",))
-    for unit in ("interaction", "message", "user", "user_basic"):
-        value = status["epsilon"].get(unit)
-        epsilon.add_metric([unit], math.inf if value is None else value)
-    yield epsilon
-    if status.get("checks"):
-        yield from _checks(status)
-    state = GaugeMetricFamily("fedrank_state", "1 for the state that the hub is in", labels=("state",))
-    for name in ("open", "between", "done", "halted"):
-        state.add_metric([name], float(status["state"] == name))
-    yield state
+    rounds = status.get("applied", status["round"])
+    yield CounterMetricFamily("fedrank_rounds", "Rounds that moved the model", value=rounds)
     full = status["devices"] >= status.get("most_devices", math.inf)
-    now = "full" if full else "flooded" if status.get("flooded") else "open"
-    enrolment = GaugeMetricFamily("fedrank_enrolment", "1 for the state of enrolment", labels=("state",))
-    for name in ("open", "full", "flooded"):
-        enrolment.add_metric([name], float(now == name))
-    yield enrolment
-
-
-def _checks(status: dict[str, Json]) -> Iterator[Any]:
-    """Results of checks as metrics."""
-    from prometheus_client.core import GaugeMetricFamily
-
-    checks = status["checks"]
-    for name, text, value in (
-        ("fedrank_alert", "1 while the hub is halted because its model sank", float(status["alert"] is not None)),
-        ("fedrank_checks", "Checks of the newest model against this best one", checks["checks"]),
-        ("fedrank_check_best", "Round of the best model so far", checks["best"]),
-        ("fedrank_check_mean", "How much better the newest was, on average over these checks", checks["mean"]),
-        ("fedrank_check_evidence", "Evidence that the newest is worse; beyond the next the hub halts", checks["money"]),
-        ("fedrank_check_halts_at", "Evidence at which the hub halts", checks["alarm_at"]),
+    enrolment = "full" if full else "flooded" if status.get("flooded") else "open"
+    used, caps = ({one["name"]: one[key] for one in status.get("credentials", ())} for key in ("used", "devices"))
+    epsilons = {unit: status["epsilon"].get(unit) for unit in ("interaction", "message", "user", "user_basic")}
+    epsilons = {unit: math.inf if value is None else value for unit, value in epsilons.items()}
+    promised = (
+        "ε of an interaction, of a message, and of all that counted of the device that sent most; +Inf: no promise"
+    )
+    states = {name: float(status["state"] == name) for name in ("open", "between", "done", "halted")}
+    enrolments = {name: float(enrolment == name) for name in ("open", "full", "flooded")}
+    for name, text, label, values in (
+        ("fedrank_credential_devices", "Devices that count against a credential's cap", "credential", used),
+        ("fedrank_credential_cap", "Devices that may enrol with a credential within its window", "credential", caps),
+        ("fedrank_epsilon_user", promised, "unit", epsilons),
+        ("fedrank_state", "1 for the state that the hub is in", "state", states),
+        ("fedrank_enrolment", "1 for the state of enrolment", "state", enrolments),
     ):
-        if value is not None:
-            yield GaugeMetricFamily(name, text, value=value)
+        family = GaugeMetricFamily(name, text, labels=(label,))
+        for key, value in values.items():
+            family.add_metric([key], value)
+        yield family

@@ -85,8 +85,8 @@ class Issuer(Stage):
         self._pool = ThreadPoolExecutor(1, "fedrank-issuer")
         self._round = 0
 
-    def _read(self) -> None:
-        """Know the epochs that are in the store."""
+    def reread(self) -> None:
+        """Know the epochs that are in the store, also where a key took the place of another."""
         epochs: dict[int, _Epoch] = {}
         signers: dict[int, Signer] = {}
         for epoch, offer, private, secret, reports, sales in self._store.issuer_keys():
@@ -106,7 +106,7 @@ class Issuer(Stage):
 
     def recover(self, number: int) -> None:
         """Have what a round needs, and forget what earlier ones needed."""
-        self._read()
+        self.reread()
         self.prepare(number)
         self._end_epochs(number)
 
@@ -134,12 +134,12 @@ class Issuer(Stage):
         self._round = number
         if now + 1 not in self._signers:
             store.add_issuer_key(now + 1, *new_offer())
-            self._read()
+            self.reread()
         here = self._epochs.get(now)
         if here is not None and here.beacon is None:
             if store.leads:
                 store.draw_epoch(now, numbered_hash(store.reports(store.round_before(number))))
-            self._read()
+            self.reread()
 
     def begin(self, number: int, ended: OpenRound) -> None:
         """Delete what belongs to epochs that are over; where that cannot be written, the next epoch does it."""
@@ -154,10 +154,6 @@ class Issuer(Stage):
             if self._store.leads:
                 self._store.end_epochs(first)
             self._signers = {epoch: one for epoch, one in self._signers.items() if epoch >= first}
-
-    def reread(self) -> None:
-        """Know the key that took the place of another."""
-        self._read()
 
     def on_sale(self) -> tuple[int, bytes] | None:
         """Epoch and offer of the tokens that are sold now; None: there are none yet."""

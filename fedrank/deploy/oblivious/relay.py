@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import ipaddress
 import logging
 import secrets
 import threading
@@ -22,11 +21,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.deploy.http.app import HttpApp, RequestCounts
-from fedrank.deploy.http.client import ClientResponse, PersistentClient
+from fedrank.deploy.http.app import HttpApp, RequestCounts, limit
+from fedrank.deploy.http.client import ClientResponse, PersistentClient, is_loopback
 from fedrank.deploy.http.guard import Guard, Rate, network_of
 from fedrank.deploy.http.origins import Origins, check_origins
-from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response, too_many
+from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response
 from fedrank.deploy.oblivious.encapsulation import (
     LONGEST_BATCH,
     OTHERS,
@@ -143,7 +142,7 @@ class Batch:
         if len(self._waiting) >= _MOST:
             return REFUSALS["unavailable"]
         loop = asyncio.get_running_loop()
-        crowd = secrets.token_hex(8) if self._settings.trial and _own(address) else network_of(address)
+        crowd = secrets.token_hex(8) if self._settings.trial and is_loopback(address) else network_of(address)
         here = _Waiting(crowd, request, loop.create_future())
         self._waiting.append(here)
         if self._end is None:
@@ -249,17 +248,14 @@ class RelayApp(HttpApp):
             self.add_routes({path: Route(path[1:], ("POST",), self._welcome, joining, max_body=most)})
         if settings.origins:
             self.origins = Origins(settings.origins, ("/",))  # all that a relay has is for devices
-        get = ("GET", "HEAD")
-        self.add_routes(
-            {"/": Route("about", get, None, self._tell), "/healthz": Route("healthz", get, None, self._tell)}
-        )
+        for path, name in (("/", "about"), ("/healthz", "healthz")):
+            self.add_routes({path: Route(name, ("GET", "HEAD"), None, self._tell)})
 
     def _welcome(self, request: HttpRequest) -> HttpResponse | None:
         """Limits floods: who sends more than a device does waits."""
-        if self._settings.trial and _own(request.address):
+        if self._settings.trial and is_loopback(request.address):
             return None
-        seconds = self._rate.wait(network_of(request.address))
-        return too_many(seconds) if seconds else None
+        return limit(self._rate, network_of(request.address))
 
     async def _tell(self, request: HttpRequest) -> HttpResponse:
         return self._about
@@ -285,12 +281,3 @@ class RelayApp(HttpApp):
         if found is not None and found != self._configuration:
             _log.warning("the gateway has another key than before; devices are told the new one from now on")
             self._configuration, self._about = found, self._about_with(found)
-
-
-def _own(address: str) -> bool:
-    """True if an address is this machine's own."""
-    try:
-        parsed = ipaddress.ip_address(address)
-        return (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback
-    except ValueError:
-        return False

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
-import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -37,11 +37,12 @@ import numpy as np
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.core.messages import WIRE_VERSION, Layout
-from fedrank.core.protocol import Exchange, Party
+from fedrank.core.protocol import Exchange
 from fedrank.core.rng import INIT, WORLD
 from fedrank.core.streams import AnyKey, fold, run_words
 from fedrank.deploy.database import VersionError, create_private, open_database, transaction
-from fedrank.deploy.folder import ServedFolder, read_token
+from fedrank.deploy.folder import ServedFolder
+from fedrank.deploy.http.guard import RefusedError
 from fedrank.engine.checkpoint import leaves_of, plain_array, tree_like, write_atomically
 from fedrank.engine.config import RunConfig
 from fedrank.engine.settings import to_toml
@@ -113,27 +114,15 @@ class Terms:
         """Number of platforms that share users, K, at least 1."""
         return self.protocol.world.platforms
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Name of each exchange, with the number of the platform where it is with one only."""
-        return tuple(
-            f"{e.name}-{e.platform}" if hasattr(e, "platform") else e.name  # type: ignore[attr-defined]
-            for e in self.exchanges
-        )
-
     # -- randomness ------------------------------------------------------------------------------------------------
 
-    def _key(self, seed: int) -> AnyKey:
-        return run_words([seed])[0]
+    def _key(self, seeded: bool, *path: int) -> AnyKey:
+        """The run's key folded with these numbers, as a simulator does.
 
-    @cached_property
-    def run_key(self) -> AnyKey:
-        """Random key of a run that draws everything from its seed, as a simulator does."""
-        return self._key(self.config.seed)
-
-    def _key_from_os(self) -> AnyKey:
-        """A random key with 32 bits of entropy, for draws that protect no user, such as initial weights."""
-        return self._key(secrets.randbits(32))
+        Unless it is seeded: a new key with 32 bits of entropy, for draws that protect no user, such as initial weights.
+        """
+        seed = self.config.seed if seeded else secrets.randbits(32)
+        return functools.reduce(fold, path, run_words([seed])[0])
 
     def coordinator_state(self, seeded: bool) -> Any:
         """The coordinator's state before the first round.
@@ -141,8 +130,7 @@ class Terms:
         Args:
             seeded: Draw it from the run's seed, as a simulator does.
         """
-        key = fold(self.run_key, INIT) if seeded else self._key_from_os()
-        return self.compute(_first_state, self.protocol, key)
+        return self.compute(self.protocol.init, self._key(seeded, INIT))
 
     def platform_own(self, platform: int, seeded: bool) -> Any:
         """A platform's state before its first user.
@@ -151,8 +139,8 @@ class Terms:
             platform: Number of the platform, from 0.
             seeded: Draw from the run's seed, as a simulator does.
         """
-        key = fold(fold(self.run_key, PLATFORMS), platform) if seeded else self._key_from_os()
-        return self.compute(_first_own, self.protocol, key, np.asarray(platform, np.int32))
+        key = self._key(seeded, PLATFORMS, platform)
+        return self.compute(self.protocol.platform, key, np.asarray(platform, np.int32))
 
     def draws(self, place: int, platform: int, number: int, seeded: bool) -> PyTree:
         """A platform's random draws in an exchange: from the operating system, unless it is seeded.
@@ -164,12 +152,7 @@ class Terms:
             seeded: Draw from the run's seed, as a simulator does.
         """
         exchange = self.exchanges[place]
-        if not seeded:
-            return exchange.draw_from_os()
-        return exchange.draw(fold(self._party_key(number, platform), place))
-
-    def _party_key(self, number: int, party: int) -> AnyKey:
-        return fold(fold(self.run_key, number), party)
+        return exchange.draw(self._key(True, number, platform, place)) if seeded else exchange.draw_from_os()
 
     def world_key(self, number: int | None, seeded: bool) -> AnyKey:
         """Random key of the users' behaviour in a round: a new one at every call, unless it is seeded.
@@ -178,30 +161,7 @@ class Terms:
             number: Number of the round; None: before the first.
             seeded: Draw from the run's seed, as a simulator does.
         """
-        if not seeded:
-            return self._key_from_os()
-        return fold(self.run_key, WORLD) if number is None else self._party_key(number, WORLD)
-
-
-def _first_state(protocol: Any, key: Any) -> Any:
-    return protocol.init(key)
-
-
-def _first_own(protocol: Any, key: Any, platform: Any) -> Any:
-    return protocol.platform(key, platform)
-
-
-class RefusedError(Exception):
-    """A platform refuses a request.
-
-    Attributes:
-        reason: Reason in the HTTP protocol.
-        more: Further fields of the response's JSON.
-    """
-
-    def __init__(self, reason: str, **more: Any):
-        super().__init__(reason)
-        self.reason, self.more = reason, more
+        return self._key(seeded, WORLD) if number is None else self._key(seeded, number, WORLD)
 
 
 class NotYetError(RefusedError):
@@ -213,29 +173,18 @@ def blank_message(layout: Layout) -> bytes:
     return bytes([WIRE_VERSION << 5 | layout.kind]) + bytes(layout.nbytes - 1)
 
 
-def decode_request(exchange: Exchange, body: bytes) -> Any:
-    """Decode the request of an exchange.
+def decode_as(layout: Layout, body: bytes) -> Any:
+    """Decode a message of a layout.
 
     Raises:
         RefusedError: It has another size or kind, or a number out of range.
     """
-    return decode_as(exchange.request, body)
-
-
-def decode_as(layout: Layout, body: bytes) -> Any:
-    """Decode a message of a layout; errors as :func:`decode_request`."""
     if len(body) != layout.nbytes or body[0] != WIRE_VERSION << 5 | layout.kind:
         raise RefusedError("malformed")
     try:
         return layout.decode(body)
     except WireError as error:
         raise RefusedError("out-of-range") from error
-
-
-def respond(exchange: Exchange, request: PyTree, own: PyTree, draws: PyTree) -> tuple[Any, Any]:
-    """The state of a platform after an exchange, and its reply."""
-    party, reply = exchange.respond(request, Party(None, own), draws)
-    return party.own, reply
 
 
 #: SQL that leads from each version of the file to the next; append, and change none that was released.
@@ -365,19 +314,3 @@ class PlatformFolder(ServedFolder):
             store.close()
             raise
         return store
-
-    def token_or_new(self, client: str, given: str | os.PathLike[str] | None = None) -> str:
-        """The token of the ``"coordinator"`` or the ``"application"``.
-
-        Args:
-            client: Whose token.
-            given: A file that holds it; None: the one in the folder, which is made if it is not there.
-
-        Raises:
-            RunError: The file cannot be read or written, or holds no token.
-        """
-        if given is not None:
-            return read_token(Path(given))
-        if not self.token_path(client).exists():
-            self.make_token(client)
-        return self.token(client)

@@ -20,9 +20,10 @@ makes the same model again. Platforms answer a repeated request with the same by
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +35,7 @@ from fedrank.core.messages import Layout
 from fedrank.core.native import map_trees
 from fedrank.deploy.platforms.folder import KeyValueStore, Terms, blank_message, pack_tree, unpack_tree
 from fedrank.deploy.platforms.planning_platform import Due, schedule, sum_steps, sum_terms
-from fedrank.deploy.platforms.rounds import AnyCoordinator, Peer, Silence
+from fedrank.deploy.platforms.rounds import Peer, Silence
 from fedrank.privacy.secure_sum.server import Server
 from fedrank.slates.sums import Improve, Release, Trial
 from fedrank.slates.sums.learner import STEPS
@@ -43,6 +44,8 @@ from fedrank.slates.sums.trial import verdict_json
 
 _log = logging.getLogger("fedrank.coordinator")
 
+#: Seconds that a platform may take to answer by default.
+PLATFORM_PATIENCE = 30.0
 #: Seconds that a platform is asked for at a time.
 _ATTEMPT = 2.0
 #: Reasons of a silence after which a secure sum is begun again.
@@ -72,18 +75,38 @@ class StepDone:
     platform: int
 
 
-class PlanningCoordinator(AnyCoordinator):
-    """The coordinator of platforms that plan; ``patience`` is what they have after the first with feedback.
+class PlanningCoordinator:
+    """The coordinator of platforms that plan; a context manager, in which its threads run.
 
-    Arguments as of :class:`~fedrank.deploy.platforms.rounds.AnyCoordinator`.
+    Args:
+        terms: Terms of the federation.
+        peers: The platforms, in order.
+        store: The coordinator's database; it continues from what is in it.
+        patience: Seconds that platforms have after the first with feedback; may be infinite.
+        seeded: Draw from the run's seed, as a simulator does.
+        stop: Set when the coordinator is to stop.
 
     Attributes:
+        state: State of the protocol's server.
         sums: Replies of the platforms that have sent their last sums, by number; empty with a secure sum.
         informed_platforms: Numbers of the platforms that have been told the last model, or all started from it.
     """
 
-    def __init__(self, terms: Terms, peers: Sequence[Peer], store: KeyValueStore, **options: Any):
-        super().__init__(terms, peers, store, **options)
+    def __init__(
+        self,
+        terms: Terms,
+        peers: Sequence[Peer],
+        store: KeyValueStore,
+        *,
+        patience: float = PLATFORM_PATIENCE,
+        seeded: bool = False,
+        stop: threading.Event | None = None,
+    ):
+        if len(peers) != terms.platforms:
+            raise RunError(f"there are {len(peers)} platforms, and the configuration has {terms.platforms}.")
+        self.terms, self.patience = terms, patience
+        self._peers, self._store, self._stop = tuple(peers), store, stop or threading.Event()
+        self.state: Any = terms.coordinator_state(seeded)
         self._s: Any = terms.protocol
         self._schedule = schedule(terms)
         kept = store.get("state")
@@ -98,6 +121,14 @@ class PlanningCoordinator(AnyCoordinator):
             int(name): np.frombuffer(data, "<i8").reshape(-1, 2).astype(np.int64)
             for name, data in store.below("steps/")
         }
+
+    def __enter__(self) -> PlanningCoordinator:
+        self._pool = ThreadPoolExecutor(len(self._peers), "platform")
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._pool.shutdown()
 
     @property
     def done(self) -> bool:

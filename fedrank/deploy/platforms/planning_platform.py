@@ -49,19 +49,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Float32, Int, UInt32
 
+from fedrank.core import protocol
 from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import RunError, SecureSumError
 from fedrank.core.trees import Json
+from fedrank.deploy.http.guard import RefusedError
 from fedrank.deploy.platforms.folder import (
     MOST_CALLS,
     KeyValueStore,
     NotYetError,
-    RefusedError,
     Terms,
     decode_as,
-    decode_request,
     pack_tree,
-    respond,
     unpack_tree,
 )
 from fedrank.privacy.secure_sum.messages import Step, message_sizes
@@ -558,7 +557,7 @@ class PlanningPlatform:
         if place not in {due.place for due in self._schedule if not (due.collects and self._secret)}:
             raise RefusedError("not-found")
         exchange = self.terms.exchanges[place]
-        request = decode_request(exchange, body)
+        request = decode_as(exchange.request, body)
         due = self._due(number, place)
         if int(getattr(request, "round", number)) != number:
             raise RefusedError("out-of-range")
@@ -801,7 +800,9 @@ class PlanningPlatform:
     def _respond(self, place: int, number: int, request: Any, own: PlatformState) -> tuple[PlatformState, Any]:
         """The platform's state after an exchange of a round, and its reply."""
         draws = self.terms.draws(place, self.index, number, self.seeded)
-        return self.terms.compute(respond, self.terms.exchanges[place], request, own, draws)
+        there = protocol.Party(None, own)
+        party, reply = self.terms.compute(self.terms.exchanges[place].respond, request, there, draws)
+        return party.own, reply
 
     def _keep(
         self, name: str, one: Session, own: PlatformState, pieces: Mapping[str, bytes] = {}, **changes: int

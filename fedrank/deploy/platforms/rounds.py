@@ -9,22 +9,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
 from fedrank.deploy.http.client import ClientResponse, PersistentClient
-from fedrank.deploy.platforms.folder import EXCHANGE_PATH, SUM_PATH, KeyValueStore, Terms
+from fedrank.deploy.platforms.folder import EXCHANGE_PATH, SUM_PATH, Terms
 
 _log = logging.getLogger("fedrank.coordinator")
 
 #: First and longest pause before a platform is asked again, in seconds.
 _PAUSE, _LONGEST_PAUSE = 0.05, 2.0
-#: Largest list of missing rounds, in bytes.
-_MISSING = 1 << 20
 #: Reasons after which a request is sent again.
 _SOON = ("early-round", "unavailable", "too-many")
 #: Reasons of refusals for good.
@@ -40,11 +35,9 @@ class Silence:
 
     Attributes:
         reason: Reason that the platform gave; ``"away"`` if it did not answer.
-        round: The next round in which it can take part, where it says so.
     """
 
     reason: str
-    round: int | None = None
 
 
 class Peer:
@@ -81,8 +74,8 @@ class Peer:
             RunError: From the start, another platform is there, one with other settings, or one that refuses for good.
                 Once it has been the right one, it is silent instead: it must not stop the others.
         """
-        path, size = f"{EXCHANGE_PATH}{number}/{place}", self._terms.exchanges[place].reply.nbytes
-        return self._answer(path, body, patience, size, self._terms.names[place])
+        expected = self._terms.exchanges[place].reply.nbytes
+        return self._answer(f"{EXCHANGE_PATH}{number}/{place}", body, patience, expected)
 
     def sum_step(
         self, number: int, place: int, step: int, body: bytes, patience: float, expected: int
@@ -97,23 +90,13 @@ class Peer:
             patience: Seconds to wait; may be infinite.
             expected: Length of the reply, in bytes.
         """
-        return self._answer(f"{SUM_PATH}{number}/{place}/{step}", body, patience, expected, f"step {step} of a sum")
+        return self._answer(f"{SUM_PATH}{number}/{place}/{step}", body, patience, expected)
 
-    def _answer(self, path: str, body: bytes, patience: float, expected: int, name: str) -> bytes | Silence:
-        answer = self._patiently("POST", path, body, patience, max(4096, expected))
-        if isinstance(answer, Silence):
-            return answer
-        if len(answer.body) != expected:
-            return self._wrong(f"answers {name} with {len(answer.body)} bytes")
-        return answer.body
-
-    def _patiently(
-        self, method: str, path: str, body: bytes | None, patience: float, limit: int
-    ) -> ClientResponse | Silence:
+    def _answer(self, path: str, body: bytes, patience: float, expected: int) -> bytes | Silence:
         end, pause = time.monotonic() + patience, _PAUSE
         while True:
             try:
-                answer = self._client.ask(method, path, body, limit=limit)
+                answer = self._client.ask("POST", path, body, limit=max(4096, expected))
             except _WrongPlatformError as error:
                 return self._wrong(str(error))
             except OSError as error:
@@ -121,8 +104,10 @@ class Peer:
                 if pause == _PAUSE:
                     _log.warning("platform %d: %s", self._index, error)
             else:
+                if answer.status == 200 and len(answer.body) == expected:
+                    return answer.body
                 if answer.status == 200:
-                    return answer
+                    return self._wrong(f"answers {path} with {len(answer.body)} bytes")
                 silence = self._refuse(answer)
                 if silence.reason not in _SOON:
                     return silence
@@ -149,8 +134,7 @@ class Peer:
     def _refuse(self, answer: ClientResponse) -> Silence:
         if answer.reason in _FINAL:
             return self._wrong(f"refuses the coordinator: {answer.reason}", answer.reason)
-        said = answer.json().get("round")
-        return Silence(answer.reason or f"status {answer.status}", said if type(said) is int else None)
+        return Silence(answer.reason or f"status {answer.status}")
 
     def _wrong(self, what: str, reason: str = "malformed") -> Silence:
         """A platform that does what it should not: an error at the start, later silence and a line in the log."""
@@ -168,47 +152,3 @@ class Peer:
 
 class _WrongPlatformError(Exception):
     """Another platform answers than should."""
-
-
-#: Seconds that a platform may take to answer by default.
-PLATFORM_PATIENCE = 30.0
-
-
-class AnyCoordinator:
-    """The coordinator of some platforms; a context manager, in which its threads run.
-
-    Args:
-        terms: Terms of the federation.
-        peers: The platforms, in order.
-        store: The coordinator's database; it continues from what is in it.
-        patience: Seconds that a platform may take to answer; may be infinite.
-        seeded: Draw from the run's seed, as a simulator does.
-        stop: Set when the coordinator is to stop.
-
-    Attributes:
-        state: State of the protocol's server.
-    """
-
-    def __init__(
-        self,
-        terms: Terms,
-        peers: Sequence[Peer],
-        store: KeyValueStore,
-        *,
-        patience: float = PLATFORM_PATIENCE,
-        seeded: bool = False,
-        stop: threading.Event | None = None,
-    ):
-        if len(peers) != terms.platforms:
-            raise RunError(f"there are {len(peers)} platforms, and the configuration has {terms.platforms}.")
-        self.terms, self.patience = terms, patience
-        self._peers, self._store, self._stop = tuple(peers), store, stop or threading.Event()
-        self.state: Any = terms.coordinator_state(seeded)
-
-    def __enter__(self) -> Any:
-        self._pool = ThreadPoolExecutor(len(self._peers), "platform")
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stop.set()
-        self._pool.shutdown()

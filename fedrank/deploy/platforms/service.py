@@ -45,6 +45,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+from typing_extensions import override
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.core.ledger import Ledger
@@ -52,8 +53,8 @@ from fedrank.core.trees import Json
 from fedrank.deploy.folder import read_token
 from fedrank.deploy.http.app import HttpApp, RequestCounts
 from fedrank.deploy.http.client import PersistentClient
-from fedrank.deploy.http.guard import Guard, Secret, bearer, number_of
-from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response, refusal
+from fedrank.deploy.http.guard import Guard, RefusedError, Secret
+from fedrank.deploy.http.routes import NO_STORE, HttpRequest, HttpResponse, Route, json_response
 from fedrank.deploy.http.server import Servers
 from fedrank.deploy.platforms.folder import (
     CLIENTS,
@@ -62,12 +63,11 @@ from fedrank.deploy.platforms.folder import (
     SUM_PATH,
     NotYetError,
     PlatformFolder,
-    RefusedError,
     Terms,
 )
-from fedrank.deploy.platforms.planning_coordinator import PlanningCoordinator, StepDone
+from fedrank.deploy.platforms.planning_coordinator import PLATFORM_PATIENCE, PlanningCoordinator, StepDone
 from fedrank.deploy.platforms.planning_platform import CALLS, SILENCE, PlanningPlatform
-from fedrank.deploy.platforms.rounds import PLATFORM_PATIENCE, Peer
+from fedrank.deploy.platforms.rounds import Peer
 from fedrank.engine.checkpoint import write_atomically
 
 T = TypeVar("T")
@@ -131,19 +131,14 @@ class PlatformApp(HttpApp):
 
     def __init__(self, token: str, name: str):
         super().__init__(Guard(), RequestCounts())
-        self._token = Secret(token, name)
+        self._authorise = self.requires(Secret(token, name))
 
-    def _authorise(self, request: HttpRequest) -> HttpResponse | None:
-        matches = self._token.matches(bearer(request.authorization))
-        return None if matches else self._deny(self._guard.failure, request)
-
-
-def refusal_response(error: RefusedError) -> HttpResponse:
-    """The response to a request that the platform refuses."""
-    if error.reason in _REASONS:
+    @override
+    def _refusal(self, error: RefusedError) -> HttpResponse | None:
+        if error.reason not in _REASONS:
+            return super()._refusal(error)
         code, detail = _REASONS[error.reason]
         return json_response(code, {"error": error.reason, "detail": detail, **error.more}, reason=error.reason)
-    return refusal(error.reason, **error.more)
 
 
 class CoordinatorApp(PlatformApp):
@@ -172,25 +167,15 @@ class CoordinatorApp(PlatformApp):
         return json_response(200, self._platform.about())
 
     async def _exchange(self, request: HttpRequest) -> HttpResponse:
-        round_, _, exchange = request.tail.partition("/")
-        number, place = number_of(round_), number_of(exchange)
-        if number is None or place is None:
-            return REFUSALS["malformed"]
+        number, place = request.numbers(2)
         return await self._answer(lambda: self._platform.answer(number, place, request.body))
 
     async def _sum(self, request: HttpRequest) -> HttpResponse:
-        round_, _, rest = request.tail.partition("/")
-        exchange, _, last = rest.partition("/")
-        number, place, step, platform = number_of(round_), number_of(exchange), number_of(last), self._platform
-        if number is None or place is None or step is None:
-            return REFUSALS["malformed"]
-        return await self._answer(lambda: platform.sum_step(number, place, step, request.body))
+        number, place, step = request.numbers(3)
+        return await self._answer(lambda: self._platform.sum_step(number, place, step, request.body))
 
     async def _answer(self, attempt: Callable[[], bytes]) -> HttpResponse:
-        try:
-            data = await self._changes.until(attempt, PATIENCE)
-        except RefusedError as error:
-            return refusal_response(error)
+        data = await self._changes.until(attempt, PATIENCE)
         self._changes.notify()
         return HttpResponse(200, data, NO_STORE, content_type=b"application/octet-stream")
 
@@ -221,33 +206,14 @@ class OwnApp(PlatformApp):
         return json_response(200, self._platform.state())
 
     async def _batch(self, request: HttpRequest) -> HttpResponse:
-        return self._done(lambda: {"answers": self._platform.batch(_json(request.body, list))})
+        return self._done({"answers": self._platform.batch(request.json(list))})
 
     async def _call(self, call: str, request: HttpRequest) -> HttpResponse:
-        return self._done(lambda: self._platform.call({**_json(request.body, dict), "call": call}))
+        return self._done(self._platform.call({**request.json(), "call": call}))
 
-    def _done(self, act: Callable[[], dict[str, Json]]) -> HttpResponse:
-        try:
-            said = act()
-        except RefusedError as error:
-            return refusal_response(error)
+    def _done(self, said: dict[str, Json]) -> HttpResponse:
         self._changes.notify()
         return json_response(200, said)
-
-
-def _json(body: bytes, kind: type[T]) -> T:
-    """The JSON of a body, whose outermost is of a kind.
-
-    Raises:
-        RefusedError: It is not.
-    """
-    try:
-        said = json.loads(body or b"{}")
-    except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, kind):
-        raise RefusedError("malformed", expected=f"JSON whose outermost is a {kind.__name__}")
-    return said
 
 
 async def _sweep(platform: PlanningPlatform, changes: Changes) -> None:
@@ -302,7 +268,7 @@ def platform_servers(
         ConfigError: A port is taken, a token is too short, or a certificate cannot be used.
     """
     with home.lock():
-        coordinator = home.token_or_new("coordinator", at.token_file)
+        coordinator = read_token(at.token_file) if at.token_file else home.token_or_new("coordinator")
         application = home.token_or_new("application")
         if coordinator == application:
             raise ConfigError(f"{home.path}: coordinator and application must not have the same token.")

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import dataclasses
 import functools
-import json
 import logging
 import ssl
 import time
@@ -24,10 +22,10 @@ from typing import Any
 from fedrank.core.errors import ConfigError, FedrankError
 from fedrank.core.lazy import OptionalModule
 from fedrank.core.trees import Json
-from fedrank.deploy.http.app import HttpApp, RequestCounts
+from fedrank.deploy.http.app import HttpApp, RequestCounts, limit_rate
 from fedrank.deploy.http.client import HttpClient
-from fedrank.deploy.http.guard import Guard, Rate, Secret, bearer, network_of
-from fedrank.deploy.http.routes import REFUSALS, HttpRequest, HttpResponse, Route, json_response, too_many
+from fedrank.deploy.http.guard import Guard, Rate, Secret
+from fedrank.deploy.http.routes import REFUSALS, HttpRequest, HttpResponse, Route, json_response, refuse
 from fedrank.deploy.search.federation import FederationFile, OwnerCard, federation_text, read_federation
 from fedrank.deploy.search.joining import LARGEST_CARD, BrokerFolder
 from fedrank.deploy.search.statistics import SpentError, make_statistics
@@ -185,15 +183,15 @@ class BrokerApp(HttpApp):
             self._carry_for(federation)
         self._summing: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
-        self._code = Secret(None if folder is None else folder.token("join"), "join.token")
-        self._rate = Rate(questions_per_minute, 100, time.monotonic_ns)
+        code = Secret(None if folder is None else folder.token("join"), "join.token")
+        anybody = limit_rate(Rate(questions_per_minute, 100, time.monotonic_ns))
         state = folder.state() if folder else None
         owners = state["owners"] if state else len(self._carriers)
         largest = (LARGEST_QUESTION * 4 // 3 + 200) * max(1, owners)
         self.add_routes(
             {
-                "/v1/ask": Route("ask", ("POST",), self._anybody, self._ask, max_body=largest),
-                "/v1/join": Route("join", ("POST",), self._may_join, self._join, max_body=LARGEST_CARD),
+                "/v1/ask": Route("ask", ("POST",), anybody, self._ask, max_body=largest),
+                "/v1/join": Route("join", ("POST",), self.requires(code), self._join, max_body=LARGEST_CARD),
                 "/healthz": Route("healthz", ("GET", "HEAD"), None, self._healthz),
             }
         )
@@ -254,24 +252,19 @@ class BrokerApp(HttpApp):
         for carrier in self._carriers.values():
             await carrier.close()
 
-    def _may_join(self, request: HttpRequest) -> HttpResponse | None:
-        if self._code.matches(bearer(request.authorization)):
-            return None
-        return self._deny(self._guard.admin_failure, request)
-
     async def _join(self, request: HttpRequest) -> HttpResponse:
         assert self._folder is not None
+        body = request.json()
         try:
-            body = json.loads(request.body)
             card, token = OwnerCard(*(str(body[part]) for part in ("name", "key", "url"))), str(body["token"])
             Secret(token, "token")
-        except (ValueError, TypeError, KeyError, RecursionError, ConfigError):
+        except (KeyError, ConfigError):
             return REFUSALS["malformed"]
         try:
             HttpClient(card.url, **self._reach)  # before it is written: the broker could not start with it again
             file = self._folder.add(card, token, request.address)
         except ConfigError as error:
-            return json_response(409, {"error": "refused", "detail": str(error)}, reason="refused")
+            return refuse(409, str(error))
         state = self._folder.state() or {}
         answer: dict[str, Json] = {"joined": len(state["cards"]), "owners": state["owners"]}
         before = self._federation
@@ -290,15 +283,10 @@ class BrokerApp(HttpApp):
         self._sum_when_needed()
         return json_response(200, {**answer, "federation": federation_text(file)})
 
-    def _anybody(self, request: HttpRequest) -> HttpResponse | None:
-        seconds = self._rate.wait(network_of(request.address))
-        return too_many(seconds) if seconds else None
-
     async def _ask(self, request: HttpRequest) -> HttpResponse:
         try:
-            body = json.loads(request.body)
-            asked = {str(name): base64.b64decode(sealed, validate=True) for name, sealed in body.items()}
-        except (ValueError, TypeError, AttributeError, RecursionError, binascii.Error):
+            asked = {name: base64.b64decode(sealed, validate=True) for name, sealed in request.json().items()}
+        except (ValueError, TypeError):
             return REFUSALS["malformed"]
         answers = await asyncio.gather(*(self._carry(name, sealed) for name, sealed in asked.items()))
         return json_response(200, dict(zip(asked, answers, strict=True)))

@@ -57,7 +57,7 @@ from fedrank.core.privacy_report import DELTA
 from fedrank.core.trees import Json
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.search.choice import PastAnswers
-from fedrank.engine.settings import read_toml
+from fedrank.engine.settings import named_in_errors, read_toml
 from fedrank.texts.data.features import K1
 from fedrank.texts.served.analyser import Analyser
 from fedrank.texts.served.documents import LONGEST_TITLE
@@ -192,11 +192,8 @@ def read_federation(path: Path) -> FederationFile:
     Raises:
         ConfigError: It cannot be read, has an unknown key, or lacks one.
     """
-    raw = read_toml(path)
-    try:
-        return federation_of(raw)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
+    with named_in_errors(path):
+        return federation_of(read_toml(path))
 
 
 def federation_of(raw: Mapping[str, Any]) -> FederationFile:
@@ -729,8 +726,8 @@ def read_asker(path: Path) -> tuple[str, Mapping[str, str], Mapping[str, Json] |
     Raises:
         ConfigError: It cannot be read, or lacks one of them.
     """
-    raw = read_toml(path)
-    try:
+    with named_in_errors(path):
+        raw = read_toml(path)
         _only(raw, ("name", "tokens", "person"), "")
         person = raw.get("person")
         if person is not None and not (isinstance(person, dict) and set(person) == {"said", "signature"}):
@@ -739,8 +736,6 @@ def read_asker(path: Path) -> tuple[str, Mapping[str, str], Mapping[str, Json] |
         if not isinstance(tokens, dict) or not all(isinstance(token, str) for token in tokens.values()):
             raise ConfigError("tokens must be a table of texts, one an owner.")
         return _text(raw, "name", False), tokens, person
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
 
 
 #: Settings of earlier versions.
@@ -765,17 +760,3 @@ def _number(value: Any, name: str) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(f"{name} must be a number, got {value!r}.")
     return value
-
-
-__all__ = [
-    "Answer",
-    "Federation",
-    "FederationFile",
-    "Fetched",
-    "Hit",
-    "OwnerCard",
-    "federation_of",
-    "federation_text",
-    "read_asker",
-    "read_federation",
-]

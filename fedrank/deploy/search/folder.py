@@ -20,7 +20,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import hashlib
 import hmac
 import json
@@ -41,7 +40,7 @@ from fedrank.deploy.database import VersionError, create_private, open_database
 from fedrank.deploy.folder import ServedFolder
 from fedrank.deploy.search.federation import FederationFile, federation_text, read_federation
 from fedrank.engine.checkpoint import write_atomically
-from fedrank.engine.settings import from_table, read_toml
+from fedrank.engine.settings import from_table, named_in_errors, read_toml, write_settings
 from fedrank.texts.served.analyser import Analyser
 from fedrank.texts.served.encoder import Encoder, load_encoder
 from fedrank.texts.served.engines import Engine
@@ -252,17 +251,14 @@ class OwnerFolder(ServedFolder):
             ConfigError: The existing settings cannot be used.
             RunError: The folder cannot be written.
         """
-        try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(f"{self.path}: cannot be made ({error.strerror}). Choose another folder.") from error
+        self.make()
         if settings is not None or not self._settings.exists():
-            _write_settings(self._settings, settings or OwnerSettings())
+            about = "An owner of documents in a federated search; read at the start."
+            write_settings(self._settings, settings or OwnerSettings(), about)
         if not self._key.exists():
             write_atomically(self._key, os.urandom(2 * _SECRET), 0o600)
         for name in ("broker", "admin"):
-            if not self.token_path(name).exists():
-                self.make_token(name)
+            self.token_or_new(name)
 
     @property
     def _settings(self) -> Path:
@@ -283,10 +279,8 @@ class OwnerFolder(ServedFolder):
         Raises:
             ConfigError: They cannot be read, or one is out of range.
         """
-        try:
+        with named_in_errors(self._settings):
             return from_table(read_toml(self._settings), OwnerSettings)
-        except ConfigError as error:
-            raise error if str(self._settings) in str(error) else ConfigError(f"{self._settings}: {error}") from error
 
     def public_key(self) -> str:
         """The key that questions are sealed for, as text.
@@ -447,25 +441,8 @@ class OwnerFolder(ServedFolder):
 
     def releases(self) -> list[dict[str, Any]]:
         """Releases of the documents' statistics, oldest first: day, ε, δ, releases agreed on."""
-        try:
-            found = json.loads((self.path / "releases.json").read_text())
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError) as error:
-            raise RunError(f"{self.path}/releases.json: cannot be read ({error}). Put it back from a copy.") from error
-        return found
+        return self.read_json("releases.json") or []
 
     def add_release(self, release: dict[str, Any]) -> None:
         """Write down a release, before anything of it leaves."""
-        rows = [*self.releases(), release]
-        write_atomically(self.path / "releases.json", json.dumps(rows, indent=1).encode(), 0o600)
-
-
-def _write_settings(path: Path, settings: OwnerSettings) -> None:
-    import tomlkit
-
-    document = tomlkit.document()
-    document.add(tomlkit.comment("An owner of documents in a federated search; read at the start."))
-    for field in dataclasses.fields(settings):
-        document.add(field.name, tomlkit.item(getattr(settings, field.name)).comment(field.metadata["help"]))
-    write_atomically(path, tomlkit.dumps(document).encode())
+        self.write_json("releases.json", [*self.releases(), release])

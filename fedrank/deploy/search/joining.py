@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import hmac
-import ipaddress
 import json
 import logging
 import os
@@ -25,7 +24,7 @@ from urllib.parse import urlsplit
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.folder import ServedFolder
-from fedrank.deploy.http.client import HttpClient, is_loopback
+from fedrank.deploy.http.client import HttpClient, is_loopback, parse_address
 from fedrank.deploy.search.federation import (
     FederationFile,
     OwnerCard,
@@ -47,6 +46,8 @@ _LOOK = 1.0
 _WORDS, _COST = 6, 1 << 15
 #: Alphabet of proquints (Wilkerson 2009): 16 bits are consonant, vowel, consonant, vowel, consonant.
 _CONSONANTS, _VOWELS = "bdfghjklmnprstvz", "aiou"
+#: Name of the file with what a broker waits for.
+_JOINING = "joining.json"
 _log = logging.getLogger("fedrank.search")
 
 
@@ -85,10 +86,6 @@ class BrokerFolder(ServedFolder):
         """File with the broker's tokens, one an owner."""
         return self.path / "broker.toml"
 
-    @property
-    def _joining(self) -> Path:
-        return self.path / "joining.json"
-
     def begin(self, owners: int, terms: Mapping[str, Any]) -> None:
         """Expect this number of owners; cards that came before stay.
 
@@ -104,9 +101,8 @@ class BrokerFolder(ServedFolder):
             raise ConfigError(f"owners must be in {max(1, len(state['cards']))}..1000, got {owners}.")
         example = [{"name": name, "key": name * 42 + "A"} for name in "BC"[:owners]]
         federation_of({**terms, "owners": example})
-        if not self.token_path("join").exists():
-            self.make_token("join")
-        self._write({**state, "owners": owners, "terms": dict(terms)})
+        self.token_or_new("join")
+        self.write_json(_JOINING, {**state, "owners": owners, "terms": dict(terms)})
 
     def state(self) -> dict[str, Any] | None:
         """Content of ``joining.json``; None where the federation's file was written by hand.
@@ -114,15 +110,7 @@ class BrokerFolder(ServedFolder):
         Raises:
             RunError: It cannot be read.
         """
-        try:
-            return json.loads(self._joining.read_text())
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise RunError(f"{self._joining}: cannot be read ({error}). Put it back from a copy.") from error
-
-    def _write(self, state: dict[str, Any]) -> None:
-        write_atomically(self._joining, json.dumps(state, indent=1).encode(), 0o600)
+        return self.read_json(_JOINING)
 
     def add(self, card: OwnerCard, token: str, sender: str = "") -> FederationFile | None:
         """Take an owner's card, or its new address with the same token; the federation's file once all have joined.
@@ -160,7 +148,7 @@ class BrokerFolder(ServedFolder):
                 file = federation_of({**state["terms"], "owners": rows})
                 write_atomically(self.tokens, tokens.encode(), 0o600)
                 write_atomically(self.federation, federation_text(file).encode())
-            self._write(state)  # last: where a write before it failed, the same card does all again
+            self.write_json(_JOINING, state)  # last: where a write before it failed, the same card does all again
         return read_federation(self.federation) if len(cards) == state["owners"] else None
 
     def needs_release(self) -> bool:
@@ -174,7 +162,7 @@ class BrokerFolder(ServedFolder):
         """Write down that the statistics of these owners were made."""
         state = self.state()
         assert state is not None
-        self._write({**state, "released": sorted(card["key"] for card in state["cards"])})
+        self.write_json(_JOINING, {**state, "released": sorted(card["key"] for card in state["cards"])})
 
 
 def _check_address(url: str, sender: str = "") -> None:
@@ -190,12 +178,10 @@ def _check_address(url: str, sender: str = "") -> None:
     """
     HttpClient(url, allow_http=True)
     host = (urlsplit(url).hostname or "").rstrip(".").lower()
-    try:
-        numeric = ipaddress.ip_address(host)
-        known = getattr(numeric, "ipv4_mapped", None) or numeric
+    if (known := parse_address(host)) is not None:
         elsewhere = known.is_unspecified or known.is_link_local or known.is_multicast or known.is_reserved
         host, reached = str(known), known.is_loopback or not elsewhere  # ::1 is of a reserved network
-    except ValueError:  # a name; what ends like a number is one in a form that resolvers take and people do not read
+    else:  # a name; what ends like a number is one in a form that resolvers take and people do not read
         reached = re.fullmatch(r"(.*\.)?(\d*|0x[0-9a-f]*)", host) is None
     if host.endswith(".localhost") or host in ("ip6-localhost", "ip6-loopback"):
         host = "localhost"

@@ -12,22 +12,29 @@ must set both headers in every request, and be the only way to the portal.
 from __future__ import annotations
 
 import asyncio
-import functools
-import json
 import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from fedrank.core.errors import ConfigError, FedrankError, RunError
+from fedrank.core.errors import ConfigError, FedrankError
 from fedrank.core.trees import Json
 from fedrank.deploy.http.app import HttpApp, RequestCounts
 from fedrank.deploy.http.guard import Guard
 from fedrank.deploy.http.origins import Hosts
-from fedrank.deploy.http.routes import NO_SNIFF, NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response
+from fedrank.deploy.http.routes import (
+    REFUSALS,
+    HttpRequest,
+    HttpResponse,
+    Respond,
+    Route,
+    json_response,
+    page_route,
+    refuse,
+)
 from fedrank.deploy.search.federation import Answer, Federation
 from fedrank.texts.served.rights import MOST_GROUPS, is_name, sign_person
 
@@ -77,25 +84,15 @@ class PortalApp(HttpApp):
         self._threads = ThreadPoolExecutor(_THREADS, "fedrank-portal")
         self._answers: OrderedDict[tuple[str, str], Answer] = OrderedDict()  # by person, and a random name
         routes = {
-            "/v1/search": Route("search", ("POST",), None, self._search),
-            "/v1/more": Route("more", ("POST",), None, self._extend),
-            "/v1/fetch": Route("fetch", ("POST",), None, self._fetch),
+            "/v1/search": Route("search", ("POST",), None, _explain(self._search)),
+            "/v1/more": Route("more", ("POST",), None, _explain(self._extend)),
+            "/v1/fetch": Route("fetch", ("POST",), None, _explain(self._fetch)),
             "/v1/federation": Route("federation", ("GET", "HEAD"), None, self._about),
             "/healthz": Route("healthz", ("GET", "HEAD"), None, self._healthz),
         }
         for path, (name, kind) in _FILES.items():
-            routes[path] = Route("page", ("GET", "HEAD"), None, self._file(name, kind))
+            routes[path] = page_route("page", (files("fedrank.deploy.search") / "page" / name).read_bytes(), kind, _CSP)
         self.add_routes(routes)
-
-    def _file(self, name: str, kind: bytes) -> Callable[[HttpRequest], Any]:
-        data = (files("fedrank.deploy.search") / "page" / name).read_bytes()
-        headers = ((b"content-security-policy", _CSP), (b"referrer-policy", b"no-referrer"))
-        shown = HttpResponse(200, data, NO_STORE, NO_SNIFF, *headers, content_type=kind)
-
-        async def respond(_: HttpRequest) -> HttpResponse:
-            return shown
-
-        return respond
 
     async def _work(self, act: Callable[[], R]) -> R:
         return await asyncio.get_running_loop().run_in_executor(self._threads, act)
@@ -116,35 +113,23 @@ class PortalApp(HttpApp):
         return given[0][0], sign_person(self._key, self._federation.asker, given[0][0], groups, until)
 
     async def _search(self, request: HttpRequest) -> HttpResponse:
-        body = _object(request.body)
-        query, k = body.get("query"), body.get("k", 10)
-        if not isinstance(query, str) or not isinstance(k, int) or isinstance(k, bool):
+        body = request.json()
+        query, k, every = body.get("query"), body.get("k", 10), body.get("all_owners") is True
+        if not isinstance(query, str) or type(k) is not int:
             return REFUSALS["malformed"]
-        try:
-            who, person = self._person(request)
-            answer = await self._work(
-                functools.partial(self._federation.search, query, k, person, body.get("all_owners") is True)
-            )
-        except ConfigError as error:
-            return _refuse(400, str(error))
-        except FedrankError as error:
-            return _refuse(502, str(error))
+        who, person = self._person(request)
+        answer = await self._work(lambda: self._federation.search(query, k, person, every))
         return self._keep(who, secrets.token_urlsafe(12), answer)
 
     async def _extend(self, request: HttpRequest) -> HttpResponse:
-        body = _object(request.body)
-        name, k = str(body.get("answer")), body.get("k", 10)
-        if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= 1000:
+        body = request.json()
+        k = body.get("k", 10)
+        if type(k) is not int or not 1 <= k <= 1000:
             return REFUSALS["malformed"]
-        try:
-            who, person = self._person(request)
-            if (before := self._answers.get((who, name))) is None:
-                return _refuse(404, "This answer is not kept any more; search again.")
-            answer = await self._work(functools.partial(self._federation.extend, before, k, person))
-        except ConfigError as error:
-            return _refuse(400, str(error))
-        except FedrankError as error:
-            return _refuse(502, str(error))
+        who, person = self._person(request)
+        if (before := self._answers.get((who, str(body.get("answer"))))) is None:
+            return refuse(404, "This answer is not kept any more; search again.")
+        answer = await self._work(lambda: self._federation.extend(before, k, person))
         # Of another name, as two may extend the same answer.
         return self._keep(who, secrets.token_urlsafe(12), answer, len(before.hits))
 
@@ -169,24 +154,13 @@ class PortalApp(HttpApp):
         return json_response(200, {"answer": name, "hits": hits, **said})
 
     async def _fetch(self, request: HttpRequest) -> HttpResponse:
-        body = _object(request.body)
-        try:
-            who, person = self._person(request)
-        except ConfigError as error:
-            return _refuse(400, str(error))
+        body = request.json()
+        who, person = self._person(request)
         answer, number = self._answers.get((who, str(body.get("answer")))), body.get("hit")
-        if (
-            answer is None
-            or not isinstance(number, int)
-            or isinstance(number, bool)
-            or not 0 <= number < len(answer.hits)
-        ):
-            return _refuse(404, "This hit is not kept any more; search again.")
+        if answer is None or type(number) is not int or not 0 <= number < len(answer.hits):
+            return refuse(404, "This hit is not kept any more; search again.")
         hit = answer.hits[number]
-        try:
-            found = await self._work(functools.partial(self._federation.fetch, hit, person))
-        except RunError as error:
-            return _refuse(502, str(error))
+        found = await self._work(lambda: self._federation.fetch(hit, person))
         return json_response(200, {**found._asdict(), "about": dict(found.about), "owner": hit.owner})
 
     async def _about(self, request: HttpRequest) -> HttpResponse:
@@ -195,13 +169,13 @@ class PortalApp(HttpApp):
         return json_response(200, {"name": file.name, "owners": owners})
 
 
-def _object(body: bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+def _explain(respond: Respond) -> Respond:
+    """The same, where people are told in a sentence why they get nothing."""
 
+    async def explain(request: HttpRequest) -> HttpResponse:
+        try:
+            return await respond(request)
+        except FedrankError as error:
+            return refuse(400 if isinstance(error, ConfigError) else 502, str(error))
 
-def _refuse(code: int, detail: str) -> HttpResponse:
-    return json_response(code, {"error": "refused", "detail": detail}, reason="refused")
+    return explain

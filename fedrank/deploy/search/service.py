@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedrank.core.errors import DataError, FedrankError, RunError, WireError
-from fedrank.deploy.http.app import HttpApp, RequestCounts
+from fedrank.deploy.http.app import HttpApp, RequestCounts, limit_rate
 from fedrank.deploy.http.client import HttpClient
-from fedrank.deploy.http.guard import Guard, Rate, Secret, bearer, network_of
-from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response, too_many
+from fedrank.deploy.http.guard import Guard, Rate, Secret
+from fedrank.deploy.http.routes import NO_STORE, REFUSALS, HttpRequest, HttpResponse, Route, json_response, refuse
 from fedrank.deploy.search.federation import read_federation
 from fedrank.deploy.search.folder import Askers, OwnerFolder
 from fedrank.deploy.search.statistics import STEPS, SpentError, StatisticsParty
@@ -78,9 +78,9 @@ class OwnerApp(HttpApp):
         super().__init__(guard, RequestCounts(), on_start=self._start, on_stop=self._stop)
         self._watched, self._following = watched, None
         self._folder, self._owner, self._askers, self._party = folder, owner, askers, party
-        self._admin = Secret(folder.token("admin"), "admin.token")
-        self._broker = Secret(folder.token("broker"), "broker.token")
-        self._asked = Rate(questions_per_minute, 100, time.monotonic_ns)
+        admin = self.requires(Secret(folder.token("admin"), "admin.token"))
+        broker = self.requires(Secret(folder.token("broker"), "broker.token"))
+        anybody = limit_rate(Rate(questions_per_minute, 100, time.monotonic_ns))
         # The index and the list of askers belong to one thread; questions wait in its queue.
         self._worker = ThreadPoolExecutor(1, "fedrank-owner")
         self._answered = 0
@@ -88,11 +88,11 @@ class OwnerApp(HttpApp):
         most = LARGEST_BODY
         self.add_routes(
             {
-                "/v1/ask": Route("ask", ("POST",), self._anybody, self._ask, max_body=LARGEST_QUESTION),
-                "/v1/statistics/": Route("statistics", ("POST",), self._is_broker, self._statistics, max_body=most),
-                "/v1/documents": Route("documents", ("POST", "DELETE"), self._is_admin, self._documents, max_body=most),
+                "/v1/ask": Route("ask", ("POST",), anybody, self._ask, max_body=LARGEST_QUESTION),
+                "/v1/statistics/": Route("statistics", ("POST",), broker, self._statistics, max_body=most),
+                "/v1/documents": Route("documents", ("POST", "DELETE"), admin, self._documents, max_body=most),
                 "/healthz": Route("healthz", ("GET", "HEAD"), None, self._healthz),
-                "/status.json": Route("status", ("GET", "HEAD"), self._is_admin, self._status),
+                "/status.json": Route("status", ("GET", "HEAD"), admin, self._status),
             }
         )
 
@@ -132,23 +132,6 @@ class OwnerApp(HttpApp):
         await self._work(close)
         self._worker.shutdown()
 
-    # ------------------------------------------------------------------------------------------------ who may ask
-
-    def _anybody(self, request: HttpRequest) -> HttpResponse | None:
-        seconds = self._asked.wait(network_of(request.address))
-        return too_many(seconds) if seconds else None
-
-    def _is_broker(self, request: HttpRequest) -> HttpResponse | None:
-        return self._has(self._broker, request)
-
-    def _is_admin(self, request: HttpRequest) -> HttpResponse | None:
-        return self._has(self._admin, request)
-
-    def _has(self, secret: Secret, request: HttpRequest) -> HttpResponse | None:
-        if secret.matches(bearer(request.authorization)):
-            return None
-        return self._deny(self._guard.admin_failure, request)
-
     # ------------------------------------------------------------------------------------------------ what they get
 
     async def _ask(self, request: HttpRequest) -> HttpResponse:
@@ -163,17 +146,12 @@ class OwnerApp(HttpApp):
         if request.tail not in STEPS:
             return REFUSALS["not-found"]
         if self._party is None:
-            return _refuse(409, "no-federation", "This owner is in no federation; start it with --federation.")
-        try:
-            body = json.loads(request.body)
-        except (ValueError, RecursionError):
-            return REFUSALS["malformed"]
+            return refuse(409, "This owner is in no federation; start it with --federation.", "no-federation")
+        body = request.json()
         try:
             answer = await self._work(functools.partial(self._party.answer, request.tail, body))
-        except SpentError as error:
-            return _refuse(409, "spent", str(error))
         except FedrankError as error:
-            return _refuse(409, "refused", str(error))
+            return refuse(409, str(error), "spent" if isinstance(error, SpentError) else "refused")
         if request.tail == "table":
             self._owner.table = self._folder.table()
         return json_response(200, answer)
@@ -183,7 +161,7 @@ class OwnerApp(HttpApp):
         try:
             count = await self._work(functools.partial(act, request.body))
         except DataError as error:
-            return _refuse(400, "malformed", str(error))
+            return refuse(400, str(error), "malformed")
         return json_response(200, {"documents": count, "all": await self._work(self._owner.engine.__len__)})
 
     def _add(self, body: bytes) -> int:
@@ -218,10 +196,6 @@ class OwnerApp(HttpApp):
             }
 
         return json_response(200, await self._work(numbers))
-
-
-def _refuse(code: int, reason: str, detail: str) -> HttpResponse:
-    return json_response(code, {"error": reason, "detail": detail}, reason=reason)
 
 
 _log = logging.getLogger("fedrank.owner")

@@ -256,7 +256,7 @@ def test_two_authorizations_are_none(app):
 
 
 def test_a_hub_without_tokens_lets_nobody_in(hub):
-    app = app_of(hub, enrolment=None, admin=None, status="admin")
+    app = app_of(hub, enrolment=None, admin=None, public=False)
     for token in (None, "", "None"):
         assert ask(app, "POST", "/v1/enrol", token).code == 401
         assert ask(app, "POST", "/v1/admin/close", token).code == 401
@@ -269,7 +269,7 @@ def test_tokens_must_be_worth_something(hub):
 
 
 def test_the_status_can_be_for_the_operator_only(hub):
-    app = app_of(hub, status="admin")
+    app = app_of(hub, public=False)
     basic = lambda text: [(b"authorization", b"Basic " + base64.b64encode(text))]  # noqa: E731
     for path in ("/metrics", "/status", "/status.json"):
         asked = ask(app, "GET", path)

@@ -70,7 +70,7 @@ def test_wrong_tokens_lock_nobody_else_out(hub):
 
 def test_the_admin_token_cannot_be_guessed_for_long(hub):
     clock = Clock()
-    app = app_of(hub, Guard(failures_per_minute=3, clock=clock), status="admin")
+    app = app_of(hub, Guard(failures_per_minute=3, clock=clock), public=False)
     codes = [ask(app, "POST", "/v1/admin/close", f"wrong-{n}").code for n in range(4)]
     assert codes == [401, 401, 401, 429]
     right = ask(app, "POST", "/v1/admin/close", ADMIN)
@@ -84,7 +84,7 @@ def test_the_admin_token_cannot_be_guessed_for_long(hub):
 
 
 def test_a_browser_that_has_not_been_asked_yet_has_not_failed(hub):
-    app = app_of(hub, Guard(failures_per_minute=1, clock=Clock()), status="admin")
+    app = app_of(hub, Guard(failures_per_minute=1, clock=Clock()), public=False)
     assert [ask(app, "GET", "/status").code for _ in range(5)] == [401] * 5
     assert ask(app, "GET", "/status", ADMIN).code == 200
 
@@ -242,7 +242,7 @@ def test_a_flood_of_looks_is_one_look_a_second(hub, monkeypatch, path):
 
 
 def test_a_page_that_is_kept_is_still_for_the_operator_only(hub):
-    app = app_of(hub, status="admin")
+    app = app_of(hub, public=False)
     for path in ("/status", "/status.json", "/metrics"):
         assert [ask(app, "GET", path, token).code for token in (ADMIN, None, DEVICE, ADMIN)] == [200, 401, 401, 200]
 

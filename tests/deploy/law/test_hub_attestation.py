@@ -2,8 +2,10 @@
 
 import asyncio
 import base64
+import contextlib
 import json
 import math
+import secrets
 from dataclasses import dataclass
 
 import pytest
@@ -15,8 +17,9 @@ from fedrank.deploy.device import Device
 from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub import attestation as challenges
 from fedrank.deploy.hub.admission import NotAdmittedError
-from fedrank.deploy.hub.attestation import MOST_STATEMENT, Attestor, Door, NotAttestedError, door_of
+from fedrank.deploy.hub.attestation import MOST_STATEMENT, Attestor, Challenges, Door, NotAttestedError, door_of
 from fedrank.deploy.hub.service import hub_app
+from fedrank.deploy.hub.store import Store
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,12 @@ class Echo(Attestor):
 
 
 def a_door(at=(1000.0,), **kinds):
-    now = list(at)
-    return Door(kinds or {"echo": Echo()}, "hub", lambda: now[0]), now
+    now, used = list(at), set()
+
+    def use(digest, until, at):
+        return digest not in used and not used.add(digest)
+
+    return Door(kinds or {"echo": Echo()}, "hub", Challenges(secrets.token_bytes(32), use), lambda: now[0]), now
 
 
 def body(given, of="phone", kind="echo", **more):
@@ -73,12 +80,12 @@ def test_a_challenge_with_any_byte_changed_is_not_one():
         assert why(door, "token", body(given)) == "challenge-unknown"
 
 
-def test_used_challenges_are_forgotten_when_they_would_have_ended():
-    door, now = a_door()
-    for _ in range(50):
-        assert why(door, "token", body(door.challenge("token"))) == ""
-        now[0] += challenges.GOOD_FOR / 5
-    assert len(door._challenges._used) <= 6
+def test_used_challenges_are_forgotten_when_they_would_have_ended(tmp_path):
+    with contextlib.closing(Store(tmp_path / "hub.db", name="hub")) as store:
+        for number in range(50):
+            now, digest = 60.0 * number, bytes([number])
+            assert store.use_challenge(digest, now + 300.0, now) and not store.use_challenge(digest, now + 300.0, now)
+        assert len(store.query("SELECT * FROM challenge")) <= 6
 
 
 def test_an_application_asks_for_a_statement_and_says_why_it_refuses_one():
@@ -188,9 +195,10 @@ def test_a_kind_that_is_not_asked_for_is_refused_and_an_identity_is_of_its_hub_a
 def test_the_settings_of_a_kind_that_are_missing_or_wrong_stop_the_start(tmp_path):
     with pytest.raises(ConfigError, match="attestation"):
         trial_settings(n_features=3, attestation=("unknown",))
+    made = Challenges(bytes(32), lambda *_: True)
     with pytest.raises(ConfigError, match=r"attestation\.toml"):
-        door_of(tmp_path, ("app-attest",), "hub")
+        door_of(tmp_path, ("app-attest",), "hub", made)
     for text, said in (("", "no table"), ("[app-attest]\napp = []\n", "app"), ("[else]\n", "does not name")):
         (tmp_path / "attestation.toml").write_text(text, encoding="utf-8")
         with pytest.raises(ConfigError, match=said):
-            door_of(tmp_path, ("app-attest",), "hub")
+            door_of(tmp_path, ("app-attest",), "hub", made)

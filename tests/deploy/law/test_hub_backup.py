@@ -24,7 +24,7 @@ from fedrank.deploy.device import State
 from fedrank.deploy.hub.audit import audit_folder
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.keys import ask_rotation, operator_of
-from fedrank.deploy.hub.settings import read_settings, write_settings
+from fedrank.deploy.hub.settings import read_settings
 from fedrank.deploy.hub.store import Store, StoreError
 from fedrank.deploy.log.note import LOG, Checkpoint, Signer, origin_of
 from fedrank.deploy.log.proof import Answer, TooShortError, UnprovenError
@@ -42,6 +42,7 @@ from fedrank.deploy.log.tree import (
     recovery_statement,
     root,
 )
+from fedrank.engine.settings import write_settings
 
 X = np.eye(3)
 
@@ -569,7 +570,7 @@ def update(home):
 
 def edit(home, **settings):
     """Write settings into a stopped hub's ``hub.toml``, as an operator does with an editor."""
-    write_settings(home.settings, dataclasses.replace(read_settings(home.settings), **settings))
+    write_settings(home.settings, dataclasses.replace(read_settings(home.settings), **settings), "A hub.")
 
 
 def start(home):

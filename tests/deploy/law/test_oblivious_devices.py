@@ -17,7 +17,7 @@ from fedrank.deploy.device.connection import Synced
 from fedrank.deploy.device.outbox import Outbox
 from fedrank.deploy.draws import Beacon
 from fedrank.deploy.http.client import HttpClient
-from fedrank.deploy.hub.attestation import Attestor, Door, NotAttestedError
+from fedrank.deploy.hub.attestation import Attestor, Challenges, Door, NotAttestedError
 from fedrank.deploy.hub.tokens import new_offer
 from fedrank.deploy.oblivious.encapsulation import (
     REQUEST_LENGTH,
@@ -184,7 +184,8 @@ class Echo(Attestor):
 
 
 def test_statements_of_the_platform_go_through_the_relay_at_the_counter_and_reports_keep_their_length(tmp_path):
-    app = token_app(make(tmp_path / "hub", n_features=FEATURES, tokens=1, batch=1), Door({"echo": Echo()}, "hub"))
+    door = Door({"echo": Echo()}, "hub", Challenges(bytes(32), lambda *_: True))
+    app = token_app(make(tmp_path / "hub", n_features=FEATURES, tokens=1, batch=1), door)
     with relayed(tmp_path, app=app, tokens=1, batch=1) as world:
         asked, ask = [], world.app.__class__.__call__
 

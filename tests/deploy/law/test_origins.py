@@ -7,8 +7,9 @@ from hubs import trial_settings
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.http.origins import Origins
-from fedrank.deploy.hub.settings import read_settings, write_settings
+from fedrank.deploy.hub.settings import read_settings
 from fedrank.deploy.oblivious.relay import GatewayClient, RelayApp, RelaySettings
+from fedrank.engine.settings import write_settings
 
 SHOP = "https://shop.example"
 
@@ -101,7 +102,7 @@ def test_only_exact_origins_are_settings():
 
 def test_origins_are_kept_in_the_settings_file(tmp_path):
     settings = trial_settings(n_features=2, origins=(SHOP, "http://[::1]:8080"))
-    write_settings(tmp_path / "hub.toml", settings)
+    write_settings(tmp_path / "hub.toml", settings, "A hub.")
     assert read_settings(tmp_path / "hub.toml").origins == settings.origins
 
 

@@ -13,8 +13,9 @@ from scipy import stats
 
 from fedrank.core.errors import RunError
 from fedrank.core.messages import Layout
+from fedrank.deploy.http.guard import RefusedError
 from fedrank.deploy.platforms.client import visits
-from fedrank.deploy.platforms.folder import NotYetError, RefusedError, Terms
+from fedrank.deploy.platforms.folder import NotYetError, Terms
 from fedrank.deploy.platforms.planning_platform import schedule, sum_steps, sum_terms
 from fedrank.deploy.platforms.rounds import Silence
 from fedrank.deploy.platforms.service import ledger_of

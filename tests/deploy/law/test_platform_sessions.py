@@ -14,8 +14,9 @@ from planning_worlds import Application, Direct, coordinator_in, explore, platfo
 
 import fedrank
 from fedrank.core.errors import ConfigError, RunError
+from fedrank.deploy.http.guard import RefusedError
 from fedrank.deploy.platforms.client import PlatformClient, visits
-from fedrank.deploy.platforms.folder import MOST_CALLS, NotYetError, PlatformFolder, RefusedError, Terms
+from fedrank.deploy.platforms.folder import MOST_CALLS, NotYetError, PlatformFolder, Terms
 from fedrank.deploy.platforms.planning_platform import REMEMBERED, PlanningPlatform
 from fedrank.deploy.platforms.service import ListenAt, ledger_of, platform_servers
 from fedrank.engine.settings import from_dict, read_config

@@ -17,7 +17,7 @@ from relay_worlds import relayed
 from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.deploy.database import open_database
 from fedrank.deploy.device import State
-from fedrank.deploy.device.connection import Refusal
+from fedrank.deploy.device.connection import RefusedError
 from fedrank.deploy.http.client import HttpClient, response_of
 from fedrank.deploy.hub.audit import audit_folder
 from fedrank.deploy.hub.keys import WHAT, ask_rotation, operator_of, private_keys
@@ -546,20 +546,27 @@ def test_a_request_of_a_key_that_was_changed_is_given_up_once_its_epoch_is_open(
         assert held is None or (held.pending is None and held.token is None)
 
 
+def refuse(why):
+    def request(_):
+        raise RefusedError(why)
+
+    return request
+
+
 @pytest.mark.slow
 def test_a_fresh_process_leaves_through_the_hubs_gateway_alone_though_its_key_changed(tmp_path):
     with relayed(tmp_path, tokens=1, batch=1) as world:
         one = world.device("one")
         assert one.sync().state == "OK"
         token, keys, before = one._memory.token, world.hub.row.keys, world.app._gateway.public
-        one._connection.leave = lambda token: Refusal("leaving: status 503")
+        one._connection.leave = refuse("leaving: status 503")
         assert not one.leave()
         one.close()
         two, left = world.device("one"), []
         send = two._connection.leave
         two._connection.leave = lambda token: left.append(two._connection.gateway_key) or send(token)
         two._connection._relays = lambda: (public_key_of(bytes(range(32))), 1)  # the relay names a thief's key
-        two._connection.log = lambda size: Refusal("log: status 503")  # and whoever has it answers nothing of the hub's
+        two._connection.log = refuse("log: status 503")  # and whoever has it answers nothing of the hub's
         two._conversation.backoff.reset()
         assert two.sync().state == "RETRY" and left == []
         del two._connection._relays, two._connection.log

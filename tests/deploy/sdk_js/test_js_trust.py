@@ -148,7 +148,7 @@ class Echo(Attestor):
 
 
 def test_a_device_answers_a_challenge_of_its_hub(tmp_path, monkeypatch):
-    monkeypatch.setattr(service, "door_of", lambda *_: Door({"echo": Echo()}, "hub"))
+    monkeypatch.setattr(service, "door_of", lambda folder, kinds, hub, made: Door({"echo": Echo()}, "hub", made))
     home = make(tmp_path / "hub", n_features=FEATURES, cohort=1, attestation=("webauthn",), **PRIVATE)
     _, app = service.hub_app(home)
     with ThreadedServer(app) as server:

@@ -269,7 +269,7 @@ _COMMANDS = {
         ("hub", "hub:app", "Serve a hub that devices learn with, operate it, and verify its log."),
         ("search", "search:app", "Search the documents of several owners; be an owner, the broker, a portal."),
         ("silos", "silos:app", "Coefficients of tables that lie at several silos; whose models help whom."),
-        ("slates", "slates:app", "Be one of platforms that share users; judge slate policies by logs."),
+        ("slates", "slates:app", "Be one of platforms that share users; coordinate them, visit them."),
     ),
 }
 #: How each command is registered: its sentence and its group.

@@ -64,10 +64,10 @@ IN_ZOO = (
     "foltr-es-2019", "foltr-nes", "foltr-pdgd-2021", "gamma-shares", "hub.witness", "ifca", "least-squares",
     "leave-one-out", "lie", "mdprank", "mgd", "mlflow", "optuna", "play-integrity", "privacy.attack.documents",
     "privacy.attack.links", "privacy.attack.records", "privacy.attack.sketch", "privacy.attack.slates",
-    "privacy.mechanisms", "published-halves", "published-one-sided", "random-metric", "rankguard", "ray",
-    "reproduce.aol4foltr", "reproduce.leaderboard", "reverse-top-k", "scaled-inverse", "search.mcp", "server-noise",
-    "silo-sketch-2021", "sketch-answers-as-printed", "slateq-2024", "study-messages", "targeted-seeds",
-    "tensorboard", "vertical-slate-2024", "webauthn",
+    "privacy.mechanisms", "privacy.sketch", "published-halves", "published-one-sided", "random-metric", "rankguard",
+    "ray", "reproduce.aol4foltr", "reproduce.leaderboard", "reverse-top-k", "scaled-inverse", "search.mcp",
+    "server-noise", "silo-sketch-2021", "sketch-answers-as-printed", "slateq-2024", "slates.evaluate",
+    "study-messages", "targeted-seeds", "tensorboard", "vertical-slate-2024", "webauthn",
 )
 # fmt: on
 #: The sentence about such a name.

@@ -124,7 +124,7 @@ def test_curves_have_the_policies_as_lines(one):
 
 
 def test_names_of_lines_that_lie_on_each_other_do_not_overlap(one):
-    drawn = slate_page.charts(one[0])["engagement-a"].svg
+    drawn = slate_page.SHOWN.charts(one[0])["engagement-a"].svg
     beside = re.findall(r'<text x="276" y="([\d.]+)"[^>]*>([^<]+)<', drawn)  # at the right of the panel
     places = {name: float(y) for y, name in beside}
     # 1040 (twice) and 1050 are close at this height, 950 and 870 are not; a line of text is 14 pixels high.

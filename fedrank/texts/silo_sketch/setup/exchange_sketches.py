@@ -43,7 +43,7 @@ from fedrank.texts.silo_sketch.setup.settings import (
     without_fields,
 )
 from fedrank.texts.silo_sketch.state import TRAIN
-from fedrank.texts.sketch import Cells, Hashes, counts_of, encode, hash_terms
+from fedrank.texts.sketch import cells_at, counts_of, encode, hash_terms
 from fedrank.texts.sketch.key import ALL_SILOS, NONCE, seal, unseal
 
 #: Largest count that is considered.
@@ -142,21 +142,6 @@ def _kernel() -> Callable[..., np.ndarray]:
         return out
 
     return posterior
-
-
-def own_cells(
-    values: Real[np.ndarray, "documents z w"], hashes: Hashes, w: int
-) -> Real[np.ndarray, "terms documents z"]:
-    """The cells of terms in published sketches.
-
-    Args:
-        values: The sketches.
-        hashes: Hashes of the terms.
-        w: Number of cells of a row.
-    """
-    z = hashes.rows.shape[1]
-    flat = values.reshape(len(values), z * w)
-    return np.moveaxis(flat[:, np.arange(z) * w + hashes.rows], 0, 1)
 
 
 M = TypeVar("M")
@@ -367,10 +352,10 @@ def _from_sketches(s: SetupSettings, party: Party, request: wire.Sketches) -> li
         shape = (documents, s.shape.z, s.shape.w)
         fields = [field[:documents].reshape(shape) for field in np.asarray(published.cells)]
         if s.shrinks:
-            own = np.stack([own_cells(field, hashes, s.shape.w) for field in fields])
+            own = np.stack([cells_at(field, hashes.rows) for field in fields])
             table = posterior(s, party, own, hashes.signs, lengths)
         else:
-            table = np.stack([counts_of(Cells(field), hashes, s.shape) for field in fields], axis=-1)
+            table = np.stack([counts_of(field, hashes, s.shape) for field in fields], axis=-1)
         name = s.texts.candidates
         likely = None if name == "all" else registry.get("fedrank.candidates", name)(s, fields, hashes, places)
         return ForeignDocuments(look_up(places, table), lengths, distinct, likely)

@@ -23,7 +23,7 @@ from fedrank.report import describe, figures, wording, words
 from fedrank.report.charts import Chart, Entry, Panel, compose, cross, decimal_labels, ticks
 from fedrank.report.files import parquet
 from fedrank.report.run import Run
-from fedrank.report.significance import adjust, compare_per_query
+from fedrank.report.significance import adjust_known, compare_per_query, p_text
 from fedrank.report.statistics import Estimate, difference, mean_interval
 from fedrank.report.tables import Column, Table
 from fedrank.report.words import flows
@@ -495,7 +495,7 @@ def queries_table(run: Run) -> Table | None:
         found.append((about, label, compare_per_query(values, other)[0]))
     if not found:
         return None
-    by_t, by_r = (_adjust([getattr(row, key) for _, _, row in found]) for key in ("p_t", "p_randomisation"))
+    by_t, by_r = (adjust_known([getattr(row, key) for _, _, row in found]) for key in ("p_t", "p_randomisation"))
     rows = [
         {
             "about": about,
@@ -505,8 +505,8 @@ def queries_table(run: Run) -> Table | None:
                 row.difference, None if row.high is None else row.high - row.difference, row.queries
             ),
             "wins": f"{row.wins}/{row.ties}/{row.losses}",
-            "p_t": _p(t),
-            "p_r": _p(r),
+            "p_t": p_text(t),
+            "p_r": p_text(r),
         }
         for (about, label, row), t, r in zip(found, by_t, by_r, strict=True)
     ]
@@ -533,13 +533,3 @@ def _by_query(frame: Frame, ranker: str, measure: str) -> dict[str, float]:
 
 def _array(values: Mapping[str, float], keys: Sequence[str]) -> np.ndarray:
     return np.array([values[key] for key in keys])
-
-
-def _adjust(values: Sequence[float | None]) -> list[float | None]:
-    tested = [(i, value) for i, value in enumerate(values) if value is not None]
-    adjusted = dict(zip((i for i, _ in tested), adjust([v for _, v in tested]).tolist(), strict=True))
-    return [adjusted.get(i) for i in range(len(values))]
-
-
-def _p(value: float | None) -> str:
-    return "–" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"

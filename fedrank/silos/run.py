@@ -37,6 +37,7 @@ from fedrank.silos.data.splits import standards
 from fedrank.silos.evidence import against, evidence, sceptics_rows, with_differences
 from fedrank.silos.model import SiloModel
 from fedrank.silos.party import CROSSINGS
+from fedrank.silos.report.files import ARMS
 from fedrank.silos.rounds import SiloEvaluator, begin_runs, models_of_runs
 
 #: Suffix of a measure's name for each model of :meth:`SiloProtocol.models`.
@@ -45,17 +46,6 @@ MODELS = {"last": "", "best": ", best so far", "refit": ", refit"}
 #: Share of rounds without any observation up to which no note is written; late rewards are missing in the first.
 _SILENT = 0.1
 
-_ARMS = {
-    "seed": int,
-    "target": str,
-    "round": int,
-    "arm": int,
-    "code": str,
-    "played": bool,
-    "explored": bool,
-    "increment": float,
-    "estimate": float,
-}
 _CROSSED = {
     "seed": int,
     "target": str,
@@ -173,7 +163,7 @@ class SiloRunner(Runner):
                         "increment": now["increments"][run].astype(float),
                         "estimate": now["estimates"][run].astype(float),
                     },
-                    schema=_ARMS,
+                    schema=ARMS,
                 )
             )
         self.probe = now.get("probe", self.probe)
@@ -217,7 +207,7 @@ class SiloRunner(Runner):
     def restore(self, done: int) -> None:
         """As :meth:`Runner.restore`; arms and messages, too."""
         super().restore(done)
-        arms, crossed = (self.home.read_table(f"{n}.parquet", s) for n, s in (("arms", _ARMS), ("crossed", _CROSSED)))
+        arms, crossed = (self.home.read_table(f"{n}.parquet", s) for n, s in (("arms", ARMS), ("crossed", _CROSSED)))
         self.arms, self.crossed = [arms[arms["round"] < done]], [crossed[crossed["round"] < done]]
         self.messages = self._count_messages()
 
@@ -236,7 +226,7 @@ class SiloRunner(Runner):
         self._write_tables()
 
     def _write_tables(self) -> None:
-        for name, schema, parts in (("arms", _ARMS, self.arms), ("crossed", _CROSSED, self.crossed)):
+        for name, schema, parts in (("arms", ARMS, self.arms), ("crossed", _CROSSED, self.crossed)):
             frame = Frame.concat(parts) if parts else Frame.of_rows([], schema)
             parts[:] = [frame]
             self.home.table(f"{name}.parquet", frame)

@@ -9,6 +9,7 @@ import pytest
 from search_worlds import search_world, write_federation
 
 import fedrank.cli
+import fedrank_zoo
 from fedrank.cli.listen import log_to_stderr
 from fedrank.cli.main import call
 from fedrank.cli.terminal import print_json, table
@@ -64,7 +65,8 @@ def test_own_markup_still_works(capsys):
 
 
 def test_no_command_draws_on_another_console():
-    files = [path for path in Path(fedrank.cli.__file__).parent.glob("*.py") if path.name != "console.py"]
+    ours, zoo = (Path(one.__file__).parent for one in (fedrank.cli, fedrank_zoo))
+    files = [path for path in (*ours.glob("*.py"), *zoo.glob("*/command.py")) if path.name != "console.py"]
     assert len(files) > 20
     assert not [path.name for path in files if "from rich.console import" in path.read_text("utf-8")]
 

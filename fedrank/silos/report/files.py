@@ -19,16 +19,16 @@ from fedrank.report.run import Run
 from fedrank.report.statistics import Interval
 
 #: Columns of ``arms.parquet`` and what each may hold.
-COLUMNS = {
-    "seed": "integer",
-    "target": "text",
-    "round": "integer",
-    "arm": "integer",
-    "code": "text",
-    "played": "yes or no",
-    "explored": "yes or no",
-    "increment": "number",
-    "estimate": "number",
+ARMS = {
+    "seed": int,
+    "target": str,
+    "round": int,
+    "arm": int,
+    "code": str,
+    "played": bool,
+    "explored": bool,
+    "increment": float,
+    "estimate": float,
 }
 
 #: What the evidence may say of a silo.
@@ -115,7 +115,7 @@ class Silos:
         generated: Whether the data was generated rather than collected.
         notes: What a reader should know about the data.
         undefined: Sentences on what could not be measured, and why.
-        plays: Columns as :data:`COLUMNS`; None for a protocol without arms, or before the run wrote it.
+        plays: Columns as :data:`ARMS`; None for a protocol without arms, or before the run wrote it.
         findings: By target; empty for a protocol without arms, or before the run wrote it.
         evidence: ``evidence.json`` as it is, for machines.
         sceptic: Simple baselines, by target: ``rows``, ``best`` and ``ways``; empty where the run has it not.
@@ -178,7 +178,7 @@ def read_silos(folder: Path, *, finished: bool, expected: bool) -> Silos | None:
     has_arms = bool(raw.get("rule"))
     plays = None
     if arms_file.exists() or (finished and has_arms):
-        plays = parquet(arms_file, COLUMNS)
+        plays = parquet(arms_file, ARMS)
     evidence = json_object(evidence_file, needed=finished and has_arms)
     what = "for each target 'silos' with n, mean, low, high and verdict each, and 'played'"
     findings = convert_content(

@@ -199,7 +199,7 @@ def _rest(run: Run) -> str:
 
 
 #: Rows of ``crossed.parquet``.
-_CROSSED = {"seed": "integer", "round": "integer", "exchange": "text", "requests": "integer", "replies": "integer"}
+_CROSSED = {"seed": int, "round": int, "exchange": str, "requests": int, "replies": int}
 
 #: Baselines, and how figures and tables call them.
 _BASELINES = {"alone": "target alone", "everyone": "everyone (federated averaging)"}

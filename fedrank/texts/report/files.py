@@ -20,15 +20,15 @@ from fedrank.report.files import convert_content, json_object, parquet
 from fedrank.texts.insider import InsiderReads
 
 #: Columns of ``methods.parquet`` and their types.
-COLUMNS = {
-    "seed": "integer",
-    "round": "integer",
-    "method": "text",
-    "silo": "text",
-    "scope": "text",
-    "split": "text",
-    "measure": "text",
-    "value": "number",
+VALUES = {
+    "seed": int,
+    "round": int,
+    "method": str,
+    "silo": str,
+    "scope": str,
+    "split": str,
+    "measure": str,
+    "value": float,
 }
 
 #: The method whose run this is, and those that it is compared with, in the order in which they are shown.
@@ -98,7 +98,7 @@ class TextRun:
 
     Attributes:
         silos: The silos, in the order of their numbers.
-        methods: Columns as :data:`COLUMNS`, finite values only.
+        methods: Columns as :data:`VALUES`, finite values only.
         measure: Measure of the gate and of the headline; the first measure of the configuration.
         decisions: Decisions of the gate; empty before the run wrote it, and without a local ranker to compare with.
         mode: One of :data:`fedrank.texts.config.MODES`, or that of a method from elsewhere.
@@ -246,7 +246,7 @@ def read_texts(folder: Path, *, finished: bool, expected: bool, measures: list[s
 
 
 def _methods(file: Path, measures: list[str]) -> Frame:
-    frame = parquet(file, COLUMNS)
+    frame = parquet(file, VALUES)
     frame = frame[np.isfinite(frame["value"])]
     if not len(frame.where(method=FEDERATED, scope="own")):
         raise RunError(f"{file}: has no values of {FEDERATED} on own documents. Run again to restore it.")

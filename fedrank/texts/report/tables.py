@@ -462,7 +462,7 @@ def gate_figure(run: Run) -> Any | None:
     return compose([panel], "What adopting is worth, and what was decided", said, legend)
 
 
-_PER_QUERY = {"split": "text", "qid": "text", "ranker": "text", "measure": "text", "value": "number"}
+_PER_QUERY = {"split": str, "qid": str, "ranker": str, "measure": str, "value": float}
 
 
 def queries_table(run: Run) -> Table | None:

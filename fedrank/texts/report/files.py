@@ -155,6 +155,10 @@ class TextRun:
         """The measure that is shown of searches of the whole federation; None if the run has none."""
         return next(iter(self.measures("federation")), None)
 
+    def measure_of(self, scope: str) -> str | None:
+        """The measure that is shown of a scope; None if the run has none."""
+        return self.measure if scope == "own" else self.search_measure
+
     def values(
         self, method: str, measure: str, *, scope: str = "own", split: str = "test", silo: str | None = None
     ) -> dict[int, float]:

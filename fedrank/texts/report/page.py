@@ -24,7 +24,6 @@ from fedrank.report.claims import Comparison, Measured, Number, Opening, Sentenc
 from fedrank.report.figures import Level
 from fedrank.report.html import bullets, h, warn
 from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Section, Shown
-from fedrank.report.statistics import mean_interval
 from fedrank.report.tables import Table, to_json
 from fedrank.texts.report import privacy, tables
 from fedrank.texts.report.files import BM25, BM25_EXACT, FEDERATED, LOCAL, METHODS, read_texts
@@ -92,7 +91,6 @@ def _own(run: Run) -> tuple[Sentence, list[Number]]:
 
 
 def _levels(run: Run) -> list[Level]:
-    texts = details_of(run)
     rows = (
         [
             ("Trained ranker, all documents", FEDERATED, "federation"),
@@ -109,16 +107,12 @@ def _levels(run: Run) -> list[Level]:
     )
     levels = []
     for name, method, scope in rows:
-        measure = texts.measure if scope == "own" else texts.search_measure
-        values = list(texts.values(method, str(measure), scope=scope).values())
-        if values:
-            found = mean_interval(values)
-            ours = method == FEDERATED
-            low, high = (
-                (found.low, found.high) if ours and found.low is not None and found.high is not None else (None, None)
-            )
-            ends = (None, None) if low is None or high is None else (max(low, 0.0), min(high, 1.0))
-            levels.append(Level(name, found.mean, *ends, ours=ours))
+        ours, found = method == FEDERATED, tables.level(run, method, scope)
+        if found is None:
+            continue
+        low, high = (found.low, found.high) if ours else (None, None)
+        ends = () if low is None or high is None else (max(low, 0.0), min(high, 1.0))
+        levels.append(Level(name, found.mean, *ends, ours=ours))
     return levels
 
 
@@ -128,10 +122,8 @@ def _title(run: Run) -> str:
 
 
 def _mean(run: Run, method: str, scope: str) -> float:
-    texts = details_of(run)
-    measure = texts.measure if scope == "own" else texts.search_measure
-    values = list(texts.values(method, str(measure), scope=scope).values())
-    return mean_interval(values).mean if values else 0.0
+    found = tables.level(run, method, scope)
+    return found.mean if found else 0.0
 
 
 def _silos(run: Run, drawn: Mapping[str, Chart]) -> Section:

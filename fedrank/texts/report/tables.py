@@ -141,13 +141,19 @@ def lead(
         silo: Name of a silo; None for the mean over silos.
     """
     texts = details_of(run)
-    measure = texts.measure if scope == "own" else texts.search_measure
+    measure = texts.measure_of(scope)
     if measure is None:
         return None
     ours, theirs = (
         texts.values(name, measure, scope=where, silo=silo) for name, where in ((method, scope), (other, at or scope))
     )
     return difference(ours, theirs) if ours and theirs else None
+
+
+def level(run: Run, method: str, scope: str) -> Estimate | None:
+    """Value of a method on test queries in the measure that is shown of a scope; None where it has none."""
+    texts = details_of(run)
+    return mean_of_seeds(texts.values(method, str(texts.measure_of(scope)), scope=scope))
 
 
 def lacks_judgements(run: Run) -> bool:
@@ -284,7 +290,7 @@ def data_table(run: Run) -> Table:
         Column("words", "different query words", numeric=True),
     )
     notes = ("Of the first seed. A cross pair is an own query with another silo’s document.",)
-    return Table("Who has what", columns, tuple(rows), notes if cut_anew(run) or len(run.seeds) > 1 else notes[:1])
+    return Table("Who has what", columns, tuple(rows), notes)
 
 
 def crossed_table(run: Run) -> Table | None:
@@ -412,7 +418,7 @@ def learning_figure(run: Run, scope: str = "own") -> Chart | None:
         None if the run has no such measure.
     """
     texts = details_of(run)
-    measure = texts.measure if scope == "own" else texts.search_measure
+    measure = texts.measure_of(scope)
     if measure is None:
         return None
     named = measure + SCOPES[scope]

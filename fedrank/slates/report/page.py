@@ -85,7 +85,7 @@ def _far(run: Run) -> Sentence:
         return say(", ", short)
     if short is not None and short.verdict is Verdict.BETTER:
         return say(", more than what was computed as the best possible, which is wrong for these users")
-    return say(", ", Percent(min(share, 1.0)), " of the tables.way to the best possible")
+    return say(", ", Percent(min(share, 1.0)), " of the way to the best possible")
 
 
 def _blind(run: Run, slates: SlateRun) -> Sentence:

@@ -61,6 +61,7 @@ def test_what_each_platform_brings_comes_first(one):
     assert "A, with feedback" in first and "B, without feedback" in first
     gain = slate_tables.against(run, "engagement", "random")
     assert f"Against random slates +{gain.mean:.1f} ± {gain.half:.1f}" in first
+    assert "50 % of the way to the best possible" in first
     assert "The users are simulated" in first and "Few seeds: 3" in first
 
 

@@ -23,7 +23,6 @@ from fedrank.slates.report import page as opening
 from fedrank.slates.report import page as slate_page
 from fedrank.slates.report import tables as slate_tables
 from fedrank.slates.report.tables import batches_of, rounds_of_platforms
-from fedrank.slates.results import ENGAGEMENT
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +47,6 @@ def row_of(table, key, value):
 
 def test_names_of_protocols_policies_faults_and_measures_are_those_that_runs_write():
     assert set(slates.PROTOCOLS) == {"vertical-slate", "slateq", "planned-slates"}
-    assert slates.ENGAGEMENT == ENGAGEMENT
     assert set(slates.POLICIES) == set(BASELINES) > set(POLICIES)
 
 

@@ -91,7 +91,6 @@ def largest_trace(fade: float) -> float:
 
 
 def worth(
-    world: Satisfaction,
     fade: float,
     models: Models,
     later: Float[AnyArray, "*#users grid"],
@@ -104,7 +103,6 @@ def worth(
     """Q of clicks, and last of no click.
 
     Args:
-        world: The users; of them platforms know the choice model, as everywhere.
         fade: Factor of the trace a round.
         models: Weights of the model of engagement, at this platform and at others.
         later: V after this round, at the nodes of the grid.
@@ -203,7 +201,7 @@ def plan(
 
     def of_list(later, others, trace, documents):
         item = item_feature(documents)
-        values = worth(world, fade, models, later, trace, item, others, typical)
+        values = worth(fade, models, later, trace, item, others, typical)
         slate = planned_slate(world, documents, values)
         return jnp.vdot(
             world.choice.probabilities(world.appeal(documents[slate])), jnp.append(values[slate], values[-1])
@@ -214,7 +212,7 @@ def plan(
         if isinstance(world.choice, Cascade):  # which takes JAX
             of_lists = jax.vmap(of_list, (None, None, None, 0))
             return jax.vmap(lambda trace: jnp.mean(of_lists(later, others, trace, lists)))(nodes), later
-        values = worth(world, fade, models, later, nodes[:, None], items[None], others, typical, moved[None])
+        values = worth(fade, models, later, nodes[:, None], items[None], others, typical, moved[None])
         values = xp.moveaxis(values, -1, 0)  # [candidates + 1, grid, lists]
         weights = xp.broadcast_to(scores, values.shape)
         best = best_value(weights[:-1], values[:-1] - values[-1:], world.slate, weights[-1])
@@ -522,4 +520,4 @@ class PlanLearner(SumLearner):
         if greedy:
             later, others = np.zeros_like(later), np.zeros_like(others)
         typical = own.learnt.typical
-        return worth(self.world, self.fade, models, later, self.trace_of(own), item, others, typical, moved)
+        return worth(self.fade, models, later, self.trace_of(own), item, others, typical, moved)

@@ -161,7 +161,7 @@ def test_others_act_until_the_user_leaves():
 def test_without_a_click_a_round_is_worth_what_is_to_come():
     later = jnp.linspace(0.0, 1.0, 41)
     nothing = models_at(jnp.zeros(4), jnp.int32(0))
-    values = worth(SMALL, 0.5, nothing, later, jnp.float32(2.0), jnp.zeros(1), jnp.float32(0), jnp.float32(0))
+    values = worth(0.5, nothing, later, jnp.float32(2.0), jnp.zeros(1), jnp.float32(0), jnp.float32(0))
     # The trace fades to 1, half-way from the middle of ± 2 to its end.
     np.testing.assert_allclose(values, [1.75, 0.75], rtol=1e-6)
 

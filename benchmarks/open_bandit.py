@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fedrank.core.frame import Frame
 from fedrank.data.lines import read_lines
-from fedrank.slates.logged import Log, best, counts, judge, mean_rewards, read_logs, thompson
+from fedrank_zoo.slate_logs.estimates import Log, best, counts, judge, mean_rewards, read_logs, thompson
 
 BY, COLUMNS = "user_feature_2", ("timestamp", "item_id", "position", "click", "propensity_score")
 #: Clicks behind an estimate whose interval is a fifth of it to either side.

@@ -117,7 +117,9 @@ def plan(terms: Terms, home: PlatformFolder, random: np.random.Generator) -> Non
         platform.outcome("explorer", 0, 20.0)
     improve = terms.exchanges[-1].request
     weights = random.standard_normal(terms.protocol.learner.parameters).astype(np.float32) / 10
-    platform.answer(terms.protocol.release_round, len(terms.exchanges) - 1, improve.encode(improve.message(weights)))
+    platform.answer(
+        terms.protocol.learner.release_rounds[-1], len(terms.exchanges) - 1, improve.encode(improve.message(weights))
+    )
     store.close()
 
 

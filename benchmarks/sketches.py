@@ -1,4 +1,4 @@
-"""Building sketches of documents and reading counts from them, beside SciPy, NumPy and Apache datasketches.
+"""Building sketches of documents and reading counts from them, beside NumPy and Apache datasketches.
 
     python -m benchmarks.sketches                  # 10,000 documents × 300 tokens, z = 10, w = 120
     python -m benchmarks.sketches --z 30 --w 200
@@ -89,14 +89,14 @@ def _programs(arguments: argparse.Namespace) -> tuple[dict[str, Callable[[], flo
     """Turns that return their seconds, and how many counts an asking turn estimates."""
     import numpy as np
 
-    from fedrank.texts.sketch import Cells, SketchShape, counts_of, encode, estimate, hash_matrix, hash_terms
+    from fedrank.texts.sketch import SketchShape, by_cell, cells_at, counts_of, encode, estimate, hash_terms
 
     counts = _collection(arguments)
     terms = [f"word{i}" for i in range(arguments.vocabulary)]
     shape = SketchShape(arguments.z, arguments.w)
     hashes = hash_terms(terms, shape, bytes(32))
-    matrix, sketches = hash_matrix(hashes, shape), encode(counts, hashes, shape)
-    cells = Cells(sketches)
+    sketches = encode(counts, hashes, shape)
+    cells = by_cell(sketches)
     asked = np.random.default_rng(1).integers(0, arguments.vocabulary, arguments.asked)
     ours = hashes.select(asked)
     few, part = slice(0, 20), 20 / arguments.asked  # NumPy's arrays of all answers are large
@@ -107,17 +107,15 @@ def _programs(arguments: argparse.Namespace) -> tuple[dict[str, Callable[[], flo
 
     def cells_first() -> None:
         for rows, signs in zip(ours.rows[few], ours.signs[few], strict=True):
-            np.median(cells.values[np.arange(shape.z) * shape.w + rows] * signs[:, None], axis=0)
+            np.median(cells[np.arange(shape.z) * shape.w + rows] * signs[:, None], axis=0)
 
     tasks: dict[str, tuple[Callable[[], Any], float]] = {
         "memory": (_copier(sketches, arguments.threads), 1),
         "hash: every word once (BLAKE2b)": (lambda: hash_terms(terms, shape, bytes(32)), 1),
-        "build: kernel": (lambda: encode(counts, hashes, shape), 1),
-        "build: kernel, turned to cell-major": (lambda: Cells(encode(counts, hashes, shape)), 1),
-        "build: SciPy, counts × signed hashes": (lambda: (counts @ matrix).toarray(), 1),
-        "ask: kernel": (lambda: counts_of(cells, ours, shape), 1),
+        "build": (lambda: encode(counts, hashes, shape), 1),
+        "ask": (lambda: counts_of(sketches, ours, shape), 1),
         "ask: look up, then estimate (raw answers)": (
-            lambda: estimate(cells.look_up(ours.rows[few]), ours.signs[few, None]), part,
+            lambda: estimate(cells_at(sketches, ours.rows[few]), ours.signs[few, None]), part,
         ),
         "ask: NumPy, cell-major": (cells_first, part),
         "ask: NumPy, document-major": (documents_first, part),

@@ -100,15 +100,17 @@ def _ours(candidates: int, slate: int, users: int) -> tuple[Callable[[int], floa
     import jax
     import jax.numpy as jnp
 
+    from fedrank.slates.world.policies import BASELINES
     from fedrank.slates.world.satisfaction import preset
 
     world = preset("recsim", candidates=candidates, slate=slate)
+    policy = BASELINES.get("random")(world)
     rounds = world.rounds_per_episode
-    # What one round draws: the world's block of words and the slates'; see Satisfaction.draw and random_slates.
-    words = PLATFORMS * (1 + 4) + candidates + 1 + PLATFORMS * slate
+    # What one round draws: the world's block of words and a number for each candidate of each platform.
+    words = PLATFORMS * (1 + 4) + candidates + 1 + PLATFORMS * candidates
 
     def one_round(scene, key):
-        scene, turns, _ = world.round(scene, world.random_slates(key[1]), world.draw(key[0]))
+        scene, turns, _ = world.round(scene, policy.act((), scene, key[1]), world.draw(key[0]))
         return scene, turns.engagement
 
     def episode(key):

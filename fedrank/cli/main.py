@@ -125,8 +125,8 @@ def use_new_names(tokens: list[str]) -> list[str]:
 
 #: Commands of ``fedrank-zoo``, their words with dots between: where it is missing, errors name it.
 COMMANDS_OF_ZOO = (
-    *("data.clicks.fit", "hub.witness", "privacy.mechanisms", "reproduce.aol4foltr", "reproduce.leaderboard"),
-    *("search.mcp", "silos.private", "silos.send"),
+    *("data.clicks.fit", "hub.witness", "privacy.mechanisms", "privacy.sketch", "reproduce.aol4foltr"),
+    *("reproduce.leaderboard", "search.mcp", "silos.private", "silos.send", "slates.evaluate"),
     *(f"privacy.attack.{one}" for one in ("documents", "links", "records", "sketch", "slates")),
 )
 
@@ -280,7 +280,7 @@ _COMMANDS = {
         ("hub", "hub:app", "Serve a hub that devices learn with, operate it, and verify its log."),
         ("search", "search:app", "Search the documents of several owners; be an owner, the broker, a portal."),
         ("silos", "silos:app", "Coefficients of tables that lie at several silos; whose models help whom."),
-        ("slates", "slates:app", "Be one of platforms that share users; judge slate policies by logs."),
+        ("slates", "slates:app", "Be one of platforms that share users; coordinate them, visit them."),
     ),
 }
 #: How each command is registered: its sentence and its group.

@@ -1,182 +1,194 @@
-"""``fedrank slates``: platforms that share users; what another policy would have earned, from what they logged."""
+"""``fedrank slates serve``, ``coordinate``, ``simulate``: platforms that share users, for real."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import asdict
+import json
+import math
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import cyclopts
+from cyclopts import App, Parameter
 
-from fedrank.cli.terminal import AsJson, Names, Switch, headline, print_json, table
-from fedrank.cli.terminal import say as print_parts
+from fedrank.cli.listen import Address, At, Port, Reach, Reached, log_to_stderr
+from fedrank.cli.terminal import Quiet, Switch
+from fedrank.core import registry
 from fedrank.core.errors import ConfigError
-from fedrank.report.claims import Comparison, Ends, Named, Sentence, say
-from fedrank.report.statistics import Interval
+from fedrank.core.trees import Json
+from fedrank.deploy.platforms.folder import PlatformFolder
 
-#: Share of a policy's choices that may be missing in a log before that is said.
-_UNSEEN = 0.01
+app = App(name="slates", help="Be one of platforms that share users; coordinate them, visit them.")
+for _name, _command in registry.commands_below("slates").items():
+    app.command(_command, name=_name)
 
-app = cyclopts.App(name="slates", help="Be one of platforms that share users; judge slate policies by logs.")
-for _name, _help in (
-    ("serve", "Be one of several platforms that share users and learn together which slates to show."),
-    ("coordinate", "Coordinate platforms that share users, round by round."),
-    ("simulate", "Simulated users visit platforms on this machine."),
-):
-    app.command(f"fedrank.cli.platforms:{_name}", name=_name, help=_help)
+#: ``os``: from the operating system. ``seed``: from the run's seed as a simulator does; for tests, no protection.
+Chance = Literal["os", "seed"]
+#: A flag that is given once for each platform, in the order of their indices.
+Each = Annotated[list[str], Parameter(negative="")]
+
+
+def terms_of(config: Path) -> Any:
+    """The terms that all parties agree on, from a configuration file.
+
+    Raises:
+        ConfigError: It cannot be read, or has no platforms that tell each other anything.
+    """
+    from fedrank.deploy.platforms.folder import Terms
+    from fedrank.engine.settings import read_config
+
+    return Terms.of(read_config(config))
 
 
 @app.command
-def evaluate(
-    *logs: Path,
-    policy: Names = ("uniform", "best-10", "thompson"),
-    learn: float = 0.5,
-    seed: int = 0,
-    example: Switch = False,
-    as_json: AsJson = False,
+def serve(
+    folder: Path,
+    /,
+    *,
+    index: int,
+    config: Path,
+    at: At = Address(),
+    port: Port = 0,
+    application_port: int = 0,
+    token_file: Path | None = None,
+    silence: float = 1800.0,
+    chance: Chance = "os",
 ) -> None:
-    """Estimate what policies would have earned where others filled the slates, and how sure that is.
+    """Be one of several platforms that share users and learn together which slates to show. Ctrl-C stops it.
 
-    A log is a table of commas in the form of the Open Bandit Dataset: item_id, click, propensity_score (the probability
-    with which the platform showed this item there) and, where there are, position, timestamp, and both slate_id and
-    pscore_cascade (the probability of this item and those above it). Each file is a platform, and all show the same
-    items. This command reads all of them in one place; where each platform keeps its log, only sums over slates would
-    leave it.
-
-    sips weighs whole slates by inverse propensity, rips and cdr (doubly robust, with a model of clicks) let clicks
-    depend on the items above, and ips, snips and dr on the item alone; they differ only where there are slates. All
-    with 95 % intervals, which mean nothing with fewer than about ten clicks behind them.
+    Its sessions, sums and plan stay in the folder; a platform that was killed goes on where it was.
 
     Args:
-        logs: Files, plain or packed, or folders of them.
-        policy: uniform; best-N, the N items with the highest click rate at each position; thompson, Thompson sampling
-            by clicks; or a file with the columns item_id, position and probability.
-        learn: Share of each log, the first in time, that best-N and thompson learn from; policies are judged on the
-            rest. Without a policy that learns, all of it is judged.
-        seed: Of the draws of thompson.
-        example: First write two small made-up logs to the folder.
+        folder: Of the platform; made if it is not there.
+        index: Which platform it is, from 0.
+        config: TOML file of the run, the same for all platforms and their coordinator.
+        at: Where it listens for the coordinator.
+        application_port: Port for the platform's own application, of this machine only; 0: any that is free.
+        token_file: File with the coordinator's token; without it coordinator.token in the folder, made at first.
+        silence: Seconds without a word after which a user's stay has ended.
+        chance: Where chance comes from. With seed it repeats a simulation and gives no protection.
     """
-    from fedrank.slates.logged import Estimate, counts, judge, read_logs, write_logs
+    from fedrank.deploy.platforms.service import ListenAt, run_platform
 
-    if not 0.0 < learn < 1.0:
-        raise ConfigError(f"learn must be between 0 and 1, got {learn}.")
-    if not policy:
-        raise ConfigError("policy must name at least one: uniform, best-N, thompson, or a file.")
-    if example:
-        if len(logs) != 1 or (logs[0].exists() and any(logs[0].iterdir())):
-            raise ConfigError("the made-up logs are written to one new folder; give its name.")
-        write_logs(logs[0])
-    platforms = read_logs(logs)
-    learns = any(_learns(name) for name in policy)
-    cuts = [round(len(log) * learn) if learns else 0 for log in platforms]
-    if learns and not all(0 < cut < len(log) for cut, log in zip(cuts, platforms, strict=True)):
-        raise ConfigError(f"learn = {learn} leaves no slate to learn from, or none to judge.")
-    judged = [log.part(cut, len(log)) for cut, log in zip(cuts, platforms, strict=True)]
-    counted = counts(log.part(0, cut) for cut, log in zip(cuts, platforms, strict=True)) if learns else None
-    results = []
-    for name in policy:
-        each, together = judge(judged, _policy(name, counted, platforms[0], seed))
-        named = [(log.name, one) for log, one in zip(judged, each, strict=True)]
-        results.append((name, [*named, ("all", together)] if len(named) > 1 else named))
-    sentence = _policies_sentence(results)
-    if as_json:
-        found = [{"policy": name, "platform": one[0], **_plain(one[1])} for name, named in results for one in named]
-        print_json({"sentence": str(sentence), "learnt_from_slates": sum(cuts), "generated": example, "results": found})
-        return
-    print_parts(headline(sentence))
-    whole = any(log.whole() for log in platforms)
-    shown = ("ips", "rips", "sips", "cdr") if whole else ("ips", "snips", "dr")
-    for name, named in results:
-        drawn = table("platform", "logged", *shown, "clicks", numbers=("logged", "clicks"), title=Path(name).name)
-        for platform, one in named:
-            cells = (_with_ends(one.estimates[which]) for which in shown)
-            drawn.add_row(platform, _with_ends(Estimate(one.logged.value)), *cells, f"{one.effective_clicks:.0f}")
-        print_parts(drawn, f"{_verdict([one for _, one in named])}\n")
+    log_to_stderr()
+    if not silence > 0:
+        raise ConfigError(f"silence must be positive, got {silence}.")
+    home, tls = PlatformFolder(folder), (at.certificate, at.key)
+    listen = ListenAt(at.host, port, application_port, *tls, token_file, silence)
+
+    def ready(coordinator: str, application: str) -> None:
+        print(f"platform     {coordinator}", f"application  {application}", sep="\n")
+        print(f"tokens       {home.path}/coordinator.token, {home.path}/application.token", flush=True)
+        at.warn_without_tls("sums and the token")
+
+    run_platform(home, terms_of(config), index, listen, ready, seeded=chance == "seed")
+
+
+@app.command
+def coordinate(
+    folder: Path,
+    /,
+    *,
+    config: Path,
+    platform: Each,
+    token_file: Annotated[tuple[Path, ...], Parameter(negative="")] = (),
+    patience: float = 30.0,
+    wait: Switch = False,
+    reach: Reached = Reach(),
+    chance: Chance = "os",
+    quiet: Quiet = False,
+) -> None:
+    """Coordinate platforms that share users: ask for their sums, and tell all the model. The same command goes on.
+
+    Args:
+        folder: For the coordinator's state and what came out: ledger.jsonl, privacy.json, federated.safetensors.
+        config: TOML file of the run, the same for all platforms.
+        platform: Address of each platform, or its folder on this machine; repeat it, in the order of their indices.
+        token_file: File with the token of each platform; repeat it in the same order. Folders have theirs.
+        patience: Seconds that a platform may take after the first with feedback has sent its sums; with a secure sum,
+            which needs all, until this ends with an error.
+        wait: Wait for every platform as long as it takes.
+        reach: How platforms are reached.
+        chance: As the platforms'.
+    """
+    from fedrank.deploy.platforms import service
+
+    log_to_stderr()
+    terms = terms_of(config)
+    asking = service.Asking(platform, token_file, _seconds(patience, wait), **vars(reach))
+    names = {"sums": "has sent its sums", "plan": "has the model"}
+    names |= {"counts": "has sent its counts of norms", "clip": "has the clip"}
+    names |= {"trial": "has sent its sums of the trial", "verdict": "has the verdict"}
+
+    def said(step: Any) -> None:
+        if not quiet:
+            print(f"platform {step.platform} {names[step.what]}", file=sys.stderr, flush=True)
+
+    done = service.coordinate(PlatformFolder(folder), terms, asking, said, seeded=chance == "seed")
+    if done.trial:
+        print(f"trial        {done.trial}")
+    _say_end(f"{len(done.informed_platforms)} of {terms.platforms} platforms plan", done, folder)
+
+
+def _say_end(what: str, done: Any, folder: Path) -> None:
+    from fedrank.deploy.platforms.service import ledger_of
+
+    ledger = ledger_of(done)
     print(
-        f"Of 1,000 items shown, with 95 % intervals; {sum(map(len, judged)):,} {'slates' if whole else 'rows'} judged"
-        + (f", {sum(cuts):,} earlier ones learnt from." if learns else ".")
+        f"{what}; platforms sent {ledger.bytes_from('parties'):,} bytes, the coordinator "
+        f"{ledger.bytes_from('server'):,}; see {folder}/ledger.jsonl"
     )
-    print("clicks: as many would tell as much, had the policy itself earned them.")
-    if example:
-        print("Made up: the numbers say nothing about real users.")
 
 
-def _learns(name: str) -> bool:
-    return name == "thompson" or re.fullmatch(r"best-\d+", name) is not None
-
-
-def _policy(name: str, counted: Any, log: Any, seed: int) -> Any:
-    from fedrank.slates.logged import best, mean_rewards, read_policy, thompson, uniform
-
-    if name == "uniform":
-        return uniform(len(log.item_ids), len(log.position_ids))
-    if name == "thompson":
-        return thompson(counted, seed)
-    if _learns(name):
-        return best(mean_rewards(counted), int(name.removeprefix("best-")))
-    return read_policy(name, log.item_ids, log.position_ids)
-
-
-def _plain(one: Any) -> dict[str, Any]:
-    facts = asdict(one)
-    return {**facts.pop("estimates"), **facts}
-
-
-def _with_ends(one: Any) -> str:
-    """An estimate of 1,000 items shown, with its interval where it has one."""
-    value, low, high = (None if part is None else 1000 * part for part in (one.value, one.low, one.high))
-    digits = 0 if (high or value or 0.0) >= 100 else 1
-    ends = "" if low is None or high is None else f" ({low:.{digits}f}, {high:.{digits}f})"
-    return f"{value:.{digits + (digits and 1)}f}{ends}"
-
-
-def _compare_clicks(judgements: list[Any]) -> Comparison:
-    """The clicks of 1,000 items that a policy shows, compared with those of what was shown.
+@app.command
+def simulate(
+    *,
+    config: Path,
+    platform: Each,
+    rounds: int = 0,
+    at_once: int = 1,
+    out: Path | None = None,
+    patience: float = 60.0,
+    wait: Switch = False,
+    chance: Chance = "os",
+    quiet: Quiet = False,
+) -> None:
+    """Simulated users visit platforms on this machine, through what their applications would call.
 
     Args:
-        judgements: At each platform, and last at all of them.
+        config: TOML file of the run.
+        platform: Folder of each platform; repeat it, in the order of their indices.
+        rounds: Rounds in all; 0: those of the configuration.
+        at_once: Users at the same time, who take turns.
+        out: Add a line of JSON to this file for every user who has left: rounds, and engagement at each platform.
+        patience: Seconds that a platform may be away before a round passes without it.
+        wait: Wait for every platform as long as it takes.
+        chance: With seed, the users of a simulation.
     """
-    from fedrank.slates.logged import FEW
+    import numpy as np
 
-    gain, few = judgements[-1].gain, min(each.effective_clicks for each in judgements) < FEW
-    ends = (None, None) if few or gain.low is None else (1000 * gain.low, 1000 * gain.high)
-    found = Interval(1000 * gain.value, *ends)
-    return Comparison(found, "what was shown", ways=("above", "below"), than="", digits=1, unit="clicks")
+    from fedrank.deploy.platforms.client import PlatformClient, visits
 
-
-def _policies_sentence(results: list[tuple[str, list[tuple[str, Any]]]]) -> Sentence:
-    """Every policy compared with what was shown, as a sentence; ``results`` by policy and platform."""
-    said = say("By clicks of 1,000 items: ")
-    for i, (name, named) in enumerate(results):
-        compared = _compare_clicks([one for _, one in named])
-        said += say("; " if i else "", Named(Path(name).name), " is ", compared)
-    return say(said, ".")
-
-
-def _verdict(judgements: list[Any]) -> str:
-    """A policy compared with what was shown, and what makes the comparison doubtful, as a sentence.
-
-    Args:
-        judgements: At each platform, and last at all of them.
-    """
-    from fedrank.slates.logged import FEW
-
-    one, compared = judgements[-1], _compare_clicks(judgements)
-    said = [str(say("Clicks of 1,000 items: ", compared, Ends(compared)))]
-    if (fewest := min(each.effective_clicks for each in judgements)) < FEW:
-        said.append(f"{fewest:.0f} clicks at a platform, an interval needs {FEW:.0f}")
-    if one.unseen > _UNSEEN:
-        said.append(
-            f"{one.unseen:.0%} of what it shows was never shown at that position: only the model guesses what it earns"
-        )
-    elif any(_is_off(each.weight) for each in judgements):
-        said.append(
-            "the mean weight is not 1: the log hardly shows what the policy does, or other chances than it says"
-        )
-    return "; ".join(said) + "."
+    log_to_stderr()
+    terms = terms_of(config)
+    clients = [PlatformClient.of_folder(one, patience=_seconds(patience, wait)) for one in platform]
+    stay, total, left = terms.protocol.world.rounds_per_episode, {}, 0
+    users, seeded = (rounds or terms.config.rounds) // stay, chance == "seed"
+    for seen in visits(terms, clients, users, at_once=max(1, at_once), seeded=seeded):
+        total[seen.user] = total.get(seen.user, np.zeros(terms.platforms)) + seen.engagement
+        if not seen.over:
+            continue
+        left, brought = left + 1, total.pop(seen.user)
+        row: dict[str, Json] = {"user": seen.user, "rounds": stay, "engagement": brought.round(3).tolist()}
+        if out is not None:
+            with out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+        if not quiet:
+            print(f"user {left}  engagement {'  '.join(f'{one:7.1f}' for one in brought)}", flush=True)
+    for client in clients:
+        client.close()
 
 
-def _is_off(weight: Any) -> bool:
-    """True if a mean weight is further from 1 than twice its interval, which chance hardly ever does."""
-    return weight.high is not None and abs(weight.value - 1.0) > 2 * (weight.high - weight.value)
+def _seconds(patience: float, wait: bool) -> float:
+    if not patience > 0:
+        raise ConfigError(f"patience must be positive, got {patience}; to wait as long as it takes, give --wait.")
+    return math.inf if wait else patience

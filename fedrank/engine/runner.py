@@ -29,9 +29,6 @@ from fedrank.engine.run_folder import SCHEMA, RunFolder
 from fedrank.engine.settings import as_dict
 from fedrank.metrics.returns import discounted_cumulative
 
-#: Interactions of all seeds in one compiled call, so that progress shows and Ctrl-C is heard within seconds.
-_PER_CALL = 4_000_000
-
 
 class Interrupted(KeyboardInterrupt):
     """The run was stopped by Ctrl-C and can be resumed.
@@ -59,6 +56,8 @@ class Runner(abc.ABC):
 
     #: What ``work`` counts.
     unit = "interactions"
+    #: Of all seeds, how many in one compiled call, so that progress shows and Ctrl-C is heard within seconds.
+    per_call = 4_000_000
     #: The run's configuration with all that it names built.
     experiment: Any
 
@@ -216,7 +215,7 @@ class Runner(abc.ABC):
 
     def _step(self) -> int:
         """Rounds of one call: a divisor of the evaluation interval, so that few lengths are compiled."""
-        most = max(1, _PER_CALL // (self.work * self.runs))
+        most = max(1, self.per_call // (self.work * self.runs))
         every = self.config.evaluation.every
         return max(n for n in range(1, min(every, most) + 1) if every % n == 0)
 

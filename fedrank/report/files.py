@@ -45,16 +45,16 @@ def json_object(file: Path, *, needed: bool = True) -> dict[str, Json]:
     return value
 
 
-#: What a column of a run's table holds -> the types that it may have.
-_KINDS = {"integer": (int,), "number": (int, float), "text": (str,), "yes or no": (bool,)}
+#: What a column of a run's table holds, by its type.
+_NAMES = {int: "integer", float: "number", str: "text", bool: "yes or no"}
 
 
-def parquet(file: Path, columns: Mapping[str, str]) -> Frame:
+def parquet(file: Path, columns: Mapping[str, type]) -> Frame:
     """A table with these columns and no others; numbers are floats.
 
     Args:
         file: Which file.
-        columns: By name, what each holds: ``"integer"``, ``"number"``, ``"text"`` or ``"yes or no"``.
+        columns: By name, the type of each: the schema with which the run wrote it.
 
     Raises:
         RunError: The file is missing, cut, or of another schema.
@@ -70,11 +70,13 @@ def parquet(file: Path, columns: Mapping[str, str]) -> Frame:
             "fedrank: make the report with that version, or run again."
         )
     for name, kind in columns.items():
-        if (found := type_of(table[name])) not in _KINDS[kind]:
+        # Whole numbers may stand for numbers.
+        if (found := type_of(table[name])) is not kind and (found, kind) != (int, float):
             raise RunError(
-                f"{file}: column {name!r} must hold {kind} values, got {found.__name__}. Run again to restore it."
+                f"{file}: column {name!r} must hold {_NAMES[kind]} values, got {found.__name__}. "
+                "Run again to restore it."
             )
-    numbers = {name: table[name].astype(np.float64) for name, kind in columns.items() if kind == "number"}
+    numbers = {name: table[name].astype(np.float64) for name, kind in columns.items() if kind is float}
     return table.select(columns).with_columns(numbers)
 
 

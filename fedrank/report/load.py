@@ -19,10 +19,10 @@ from fedrank.core.frame import Frame
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.engine.methods import task_of
-from fedrank.engine.run_folder import RunFolder
+from fedrank.engine.run_folder import SCHEMA, RunFolder
 from fedrank.privacy.audit import Audited
 from fedrank.report.files import existing, json_object, parquet
-from fedrank.report.run import COLUMNS, Baseline, Run, Shown
+from fedrank.report.run import Baseline, Run, Shown
 
 
 def load(folder: str | os.PathLike[str]) -> Run:
@@ -79,7 +79,7 @@ def _load_audit(file: Path) -> Audited | None:
 
 
 def _metrics(file: Path, shown: Shown) -> Frame:
-    frame = parquet(file, COLUMNS)
+    frame = parquet(file, SCHEMA)
     if not len(frame):
         raise RunError(f"{file}: no rows yet. The run has not finished its first round; try again later.")
     return shown.defined(frame, file)

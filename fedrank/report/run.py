@@ -27,18 +27,6 @@ from fedrank.report.charts import Chart
 from fedrank.report.claims import Opening
 from fedrank.report.html import Html
 
-#: Columns of ``metrics.parquet`` and what each may hold.
-COLUMNS = {
-    "seed": "integer",
-    "round": "integer",
-    "interactions": "integer",
-    "bytes_up": "integer",
-    "epsilon": "number",
-    "split": "text",
-    "measure": "text",
-    "value": "number",
-}
-
 
 @dataclass(frozen=True)
 class Baseline:
@@ -69,8 +57,8 @@ class Run:
         path: The directory.
         config: The resolved configuration, nested as in ``config.toml``.
         environment: Versions, machine, times, command.
-        metrics: Long form, columns as :data:`COLUMNS`; ``interactions`` and ``bytes_up`` are cumulative over all
-            parties.
+        metrics: Long form, columns as :data:`fedrank.engine.run_folder.SCHEMA`; ``interactions`` and ``bytes_up`` are
+            cumulative over all parties.
         finished: Whether the run came to its end.
         baselines: Label-trained rankers; figures show the first.
         ledger: What crossed in the run of one seed, or None if the run has not written it yet.

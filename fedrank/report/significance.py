@@ -182,6 +182,13 @@ def adjust(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
     return adjusted
 
 
+def adjust_known(values: Sequence[float | None]) -> list[float | None]:
+    """The same of the p-values that are known; None of the others."""
+    tested = [i for i, value in enumerate(values) if value is not None]
+    adjusted = dict(zip(tested, adjust([values[i] for i in tested]).tolist(), strict=True))  # type: ignore[misc]
+    return [adjusted.get(i) for i in range(len(values))]
+
+
 def compare_per_query(
     per_query: Mapping[str, Mapping[tuple[str, str], np.ndarray]],
     reference: str,
@@ -291,8 +298,8 @@ def significance_table(study: Study, runs: Sequence[tuple[Variation, Run]]) -> T
                 found.extend((about, row) for row in compare_per_query(paired, reference))
     if not found:
         return None
-    by_t = _adjust_p_values([row.p_t for _, row in found])
-    by_randomisation = _adjust_p_values([row.p_randomisation for _, row in found])
+    by_t = adjust_known([row.p_t for _, row in found])
+    by_randomisation = adjust_known([row.p_randomisation for _, row in found])
     table = [
         {
             "about": about,
@@ -304,8 +311,8 @@ def significance_table(study: Study, runs: Sequence[tuple[Variation, Run]]) -> T
             ),
             "dz": None if row.dz is None else f"{row.dz:+.2f}".replace("-", "−").replace("inf", "∞"),
             "wins": f"{row.wins}/{row.ties}/{row.losses}",
-            "p_t": _p(t),
-            "p_r": _p(r),
+            "p_t": p_text(t),
+            "p_r": p_text(r),
         }
         for (about, row), t, r in zip(found, by_t, by_randomisation, strict=True)
     ]
@@ -394,13 +401,8 @@ def _per_query(study: Study, variation: Variation, run: Run) -> dict[str, dict[t
     return out
 
 
-def _adjust_p_values(values: Sequence[float | None]) -> list[float | None]:
-    tested = [i for i, value in enumerate(values) if value is not None]
-    adjusted = dict(zip(tested, adjust([values[i] for i in tested]).tolist(), strict=True))  # type: ignore[misc]
-    return [adjusted.get(i) for i in range(len(values))]
-
-
-def _p(value: float | None) -> str:
+def p_text(value: float | None) -> str:
+    """A p-value for a reader."""
     if value is None:
         return "–"
     return "< 0.001" if value < 0.001 else f"{value:.3f}"

@@ -61,20 +61,25 @@ def _mish_gate(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     return square / (square + 2.0)
 
 
-class Network(ABC):
-    """A network whose weights are one vector."""
+class Network:
+    """A network whose weights are one vector, by default of linear layers with an activation between them."""
 
     @property
-    @abstractmethod
+    def layers(self) -> tuple[tuple[int, int], ...]:
+        """Inputs and outputs of each linear layer."""
+        return ()
+
+    @property
     def size(self) -> int:
         """Number of weights of the network."""
+        return _count(self.layers)
 
-    @abstractmethod
     def init(self, key: Key[Array, ""]) -> Float[Array, " weights"]:
-        """Random first weights; ``key`` is consumed."""
+        """Random first weights, uniform on ±1/√inputs of their layer; ``key`` is consumed."""
+        return _uniform(key, self.layers)
 
 
-class LocalQ(Network):
+class LocalQ(Network, ABC):
     """A platform's own network: a Q-value for each candidate slate item, from a user's and the items' features."""
 
     @abstractmethod
@@ -102,7 +107,7 @@ class LocalQ(Network):
         return jax.vmap(self.values, in_axes=(None, 0, 0))(weights, user, items)
 
 
-class FederatedQ(Network):
+class FederatedQ(Network, ABC):
     """The network Ω that joins the platforms' values."""
 
     @abstractmethod
@@ -121,26 +126,8 @@ class FederatedQ(Network):
         """
 
 
-class LayeredNetwork(ABC):
-    """The weights of a network of linear layers with an activation between them."""
-
-    @property
-    @abstractmethod
-    def layers(self) -> tuple[tuple[int, int], ...]:
-        """Inputs and outputs of each linear layer."""
-
-    @property
-    def size(self) -> int:
-        """Number of weights of the network."""
-        return _count(self.layers)
-
-    def init(self, key: Key[Array, ""]) -> Float[Array, " weights"]:
-        """Random first weights, uniform on ±1/√inputs of their layer; ``key`` is consumed."""
-        return _uniform(key, self.layers)
-
-
 @dataclass(frozen=True)
-class ItemQ(LayeredNetwork, LocalQ):
+class ItemQ(LocalQ):
     """One network, of the user's and one item's features, shared by all items.
 
     Attributes:
@@ -251,8 +238,8 @@ class ItemHead(FederatedQ):
         _check_share(self.share)
 
     @property
-    def layers(self) -> tuple[tuple[int, int], ...]:
-        """Inputs and outputs of each layer of f."""
+    @override
+    def layers(self) -> tuple[tuple[int, int], ...]:  # of f
         return layer_pairs(_HEAD_INPUTS, self.widths, 1)
 
     @property

@@ -28,6 +28,7 @@ from fedrank.core.streams import fold_words, run_words, split
 from fedrank.core.trees import Json
 from fedrank.metrics.returns import mean_interval, time_to_threshold
 from fedrank.slates.build import SlateExperiment
+from fedrank.slates.report.files import COPYING, ENGAGEMENT, GREEDY, MYOPIC, OPTIMUM, RANDOM, measures
 from fedrank.slates.world.optimum import OptimalPolicy, Solution, solve
 from fedrank.slates.world.policies import (
     BASELINES,
@@ -47,14 +48,8 @@ from fedrank.slates.world.satisfaction import Satisfaction
 
 #: Fresh users that a baseline is played for.
 BASELINE_EPISODES = 2000
-#: Names of the optimal policy among the baselines, and of the one that plans for the tick alone.
-OPTIMUM, MYOPIC = "optimum", "myopic"
-#: Name of the row in which one platform serves by another's values, and of the run itself in ``stays.json``.
-COPYING, OURS = "copying", "run"
-#: Name of the row in which platforms serve by the run's model and think of now only, and of the winner of an A/B test.
-GREEDY, BEST_FIXED = "greedy", "best-fixed"
-#: Name of the measure.
-ENGAGEMENT = "engagement"
+#: Name of the winner of an A/B test.
+BEST_FIXED = "best-fixed"
 
 #: Numbers of candidates of an A/B test that are played at once: they bound its memory.
 _AT_ONCE = 4_000_000
@@ -120,11 +115,6 @@ class SlateBaseline:
                 {} if self.solution is None else {"solution": dict(zip(("value", "error"), self.solution, strict=True))}
             ),
         }
-
-
-def measures(names: Sequence[str]) -> tuple[str, ...]:
-    """Engagement in all, and of each platform."""
-    return (ENGAGEMENT, *(f"{ENGAGEMENT} ({name})" for name in names))
 
 
 def by_measure(
@@ -469,11 +459,11 @@ def _negative(found: dict[str, float | None]) -> dict[str, float | None]:
 def _threshold(experiment: SlateExperiment, test: Frame, known: list[dict[str, Json]]) -> dict[str, Json] | None:
     """Users until the evaluation curve is half-way from chance to the optimum; None without either baseline."""
     levels = {one["name"]: {value["measure"]: value["value"] for value in one["values"]} for one in known}
-    if "random" not in levels or OPTIMUM not in levels:
+    if RANDOM not in levels or OPTIMUM not in levels:
         return None
     length, out = experiment.world.rounds_per_episode, {}
     for measure in measures(experiment.names):
-        low, high = levels["random"][measure], levels[OPTIMUM][measure]
+        low, high = levels[RANDOM][measure], levels[OPTIMUM][measure]
         level = low + SHARE * (high - low)
         times = []
         for seed in experiment.config.all_seeds:

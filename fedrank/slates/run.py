@@ -45,28 +45,14 @@ from fedrank.slates.config import SlatesRun
 from fedrank.slates.fedslate import NetworkPlatforms
 from fedrank.slates.model import SlateModel, SumModel
 from fedrank.slates.protocol import PlatformProtocol
-from fedrank.slates.results import (
-    COPYING,
-    ENGAGEMENT,
-    GREEDY,
-    OURS,
-    baselines,
-    by_measure,
-    fresh_users,
-    read_baselines,
-    results,
-    row_of_policy,
-    stay_json,
-)
+from fedrank.slates.report.files import COPYING, ENGAGEMENT, GREEDY, OURS
 from fedrank.slates.results import about as described_world
+from fedrank.slates.results import baselines, by_measure, fresh_users, read_baselines, results, row_of_policy, stay_json
 from fedrank.slates.sums import SummedSlates
 from fedrank.slates.sums.stays import StayRounds
 from fedrank.slates.sums.trial import verdict_json
 from fedrank.slates.world.policies import Copying, Played, StayKeys, play_together
 from fedrank.slates.world.satisfaction import Satisfaction
-
-#: Slates of all runs in one compiled call: they are learnt from at once, and take longer than other interactions.
-_PER_CALL = 5000
 
 EPISODES = {
     "seed": int,
@@ -99,6 +85,7 @@ class SlateRunner(Runner):
 
     config: SlatesRun
     unit = "slates"
+    per_call = 5000  # they are learnt from at once, and take longer than other interactions
 
     def __init__(self, experiment: SlateExperiment, home: RunFolder, listener: Listener):
         config, k = experiment.config, experiment.n_parties
@@ -149,11 +136,8 @@ class SlateRunner(Runner):
         return self.keys, *(jit(first, quick=True) if simulator.protocol.quick else first)(self.keys)
 
     def _step(self) -> int:
-        every = self.config.evaluation.every
-        if self.simulator.backend == "numpy":  # the more users at once, the quicker
-            return every
-        most = max(1, _PER_CALL // (self.work * self.runs))
-        return max(n for n in range(1, min(every, most) + 1) if every % n == 0)
+        # In NumPy, the more users at once, the quicker.
+        return self.config.evaluation.every if self.simulator.backend == "numpy" else super()._step()
 
     # -- training ------------------------------------------------------------------------------------------------
 

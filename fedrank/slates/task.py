@@ -15,7 +15,7 @@ from fedrank.engine.task import Task
 from fedrank.slates.build import SlateExperiment, experiment_of
 from fedrank.slates.config import SlatesRun
 from fedrank.slates.model import SlateModel
-from fedrank.slates.report.shown import SHOWN
+from fedrank.slates.report.page import SHOWN
 from fedrank.slates.run import SlateRunner
 
 

@@ -208,7 +208,7 @@ def build_texts(
     for name in config.evaluation.baselines:
         if name not in BASELINES:
             raise UnknownNameError("baseline of silos with texts", name, BASELINES)
-    require("texts", "A run of silos with texts", "bm25s", "Stemmer", "numba")
+    require("texts", "A run of silos with texts", "bm25s", "Stemmer")
     corpora = load_corpora(config, folder, data)
     called = repr(config.data) if data is None else "the data"
     seeds = [config.data_seed + seed for seed in config.all_seeds]

@@ -261,6 +261,11 @@ _TARGETS, _TEXTS, _AMONG = 50, 200, 400
 _SEED = 0x5EE5
 
 
+#: A document is readable where more than this part of its words is read that a guess would not name; a text is found
+#: where the area under the curve is above this, 0.5 being chance.
+READABLE, FOUND = 0.05, 0.6
+
+
 class InsiderReads(NamedTuple):
     """Words that the first silo reads of the second's documents.
 
@@ -270,7 +275,8 @@ class InsiderReads(NamedTuple):
         high: Upper end.
         precision: Part of the words that it names that are right.
         documents: Number of documents that it tried to read.
-        found: Area under the curve of its test whether a text is among the second's documents; 0.5 is chance.
+        found: Area under the curve of its test whether a text is among the second's documents; None in runs that did
+            not make it.
         found_low: Lower end of a 99 % interval.
         found_high: Upper end.
         texts: Number of texts that it looked for; half of them are there.
@@ -281,10 +287,20 @@ class InsiderReads(NamedTuple):
     high: float
     precision: float
     documents: int
-    found: float
-    found_low: float
-    found_high: float
-    texts: int
+    found: float | None = None
+    found_low: float = math.nan
+    found_high: float = math.nan
+    texts: int = 0
+
+    @property
+    def readable(self) -> bool:
+        """True if documents count as readable."""
+        return self.share > READABLE
+
+    @property
+    def finds(self) -> bool:
+        """True if it finds texts."""
+        return self.found is not None and self.found > FOUND
 
 
 def insider_reads(setup: SketchSetup, federation: Federation) -> InsiderReads | None:

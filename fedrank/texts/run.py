@@ -13,6 +13,7 @@ Runs are variants times seeds: the protocol, and controls that differ in β, fea
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
@@ -33,26 +34,14 @@ from fedrank.texts.build import TextExperiment
 from fedrank.texts.config import TextsRun
 from fedrank.texts.data.features import NAMES
 from fedrank.texts.model import TextModel
+from fedrank.texts.report.files import GAIN, SCOPES, VALUES
 from fedrank.texts.rows import EXACT, ISOLATED, SetupResults
-from fedrank.texts.scores import SCOPES, UNTRAINED, cross_validated, gate, score_all
+from fedrank.texts.scores import UNTRAINED, cross_validated, gate, score_all
 from fedrank.texts.silo_sketch import FEDERATED
 from fedrank.texts.silo_sketch.state import TEST, VALI
 
 #: Splits that are measured.
 _SPLITS = {"test": TEST, "vali": VALI}
-#: What a scope adds to a measure's name.
-WHERE = {"own": "", "federation": ", all documents", "home": ", all documents, searched at home"}
-
-_METHODS = {
-    "seed": int,
-    "round": int,
-    "method": str,
-    "silo": str,
-    "scope": str,
-    "split": str,
-    "measure": str,
-    "value": float,
-}
 
 
 _CROSSED = {"round": int, "exchange": int, "requests": int, "replies": int}
@@ -126,7 +115,7 @@ class TextRunner(Runner):
                         for (s, k), mean in np.ndenumerate(_means(table, part == number)):
                             name = self.experiment.names[k]
                             rows.append((int(self.seeds[s]), done, method, name, scope, split, measure, float(mean)))
-        frame = Frame.of_rows(rows, _METHODS)
+        frame = Frame.of_rows(rows, VALUES)
         self.methods.append(frame)
         first = next(iter(self.experiment.measures))
         latest = frame.where(method=FEDERATED, scope="own", split="vali", measure=first)["value"]
@@ -155,7 +144,7 @@ class TextRunner(Runner):
         out: dict[str, dict[str, dict[str, np.ndarray]]] = {}
         places = {variant.features: number for number, variant in reversed([*enumerate(self.variants)])}
 
-        def tables(number: int, model: str, scopes: tuple[str, ...] = SCOPES) -> dict[str, dict[str, np.ndarray]]:
+        def tables(number: int, model: str, scopes: Iterable[str] = SCOPES) -> dict[str, dict[str, np.ndarray]]:
             these = slice(number * len(self.seeds), (number + 1) * len(self.seeds))
             return {
                 scope: {names[name]: np.asarray(table)[these] for name, table in every[model][scope].items()}
@@ -187,7 +176,7 @@ class TextRunner(Runner):
 
         table: dict[tuple, float] = {}
         for seed, _, method, silo, scope, split, measure, value in frame.tuples():
-            table[seed, split, measure + WHERE[scope], method, silo] = value
+            table[seed, split, measure + SCOPES[scope], method, silo] = value
         for seed, split, measure, method in dict.fromkeys(key[:4] for key in table):
             per_silo = [table[seed, split, measure, method, name] for name in self.experiment.names]
             mean = float(np.mean(per_silo))
@@ -197,9 +186,9 @@ class TextRunner(Runner):
             add(seed, split, measure, mean)
             for name, value in zip(self.experiment.names, per_silo, strict=True):
                 add(seed, split, f"{measure} ({name})", value)
-            there = measure.replace(WHERE["federation"], WHERE["home"]) if WHERE["federation"] in measure else measure
+            there = measure.replace(SCOPES["federation"], SCOPES["home"])
             local = [table.get((seed, split, there, "Local", name), np.nan) for name in self.experiment.names]
-            add(seed, split, f"{measure}: gain over Local", mean - float(np.mean(local)))
+            add(seed, split, measure + GAIN, mean - float(np.mean(local)))
         return Frame.of_rows(out, SCHEMA)
 
     def _sent(self) -> tuple[int, int]:
@@ -218,7 +207,7 @@ class TextRunner(Runner):
     @override
     def restore(self, done: int) -> None:
         super().restore(done)
-        methods = self.home.read_table("methods.parquet", _METHODS)
+        methods = self.home.read_table("methods.parquet", VALUES)
         self.methods = [methods[methods["round"] <= done]]
         crossed = self.home.read_table("crossed.parquet", _CROSSED)
         self.crossed = crossed[crossed["round"] < done].tuples()
@@ -229,7 +218,7 @@ class TextRunner(Runner):
         self._write_methods()
 
     def _write_methods(self) -> None:
-        frame = Frame.concat(self.methods) if self.methods else Frame.of_rows([], _METHODS)
+        frame = Frame.concat(self.methods) if self.methods else Frame.of_rows([], VALUES)
         self.methods = [frame]
         self.home.table("methods.parquet", frame)
         self.home.table("crossed.parquet", Frame.of_rows(self.crossed, _CROSSED))
@@ -315,7 +304,7 @@ class TextRunner(Runner):
         values: dict[str, dict[tuple[str, str], list[float]]] = {}  # method -> (split, measure) -> of silos and seeds
         for _, _, method, _, scope, split, measure, value in self.methods[0].where(round=self.config.rounds).tuples():
             if method != FEDERATED:
-                values.setdefault(method, {}).setdefault((split, measure + WHERE[scope]), []).append(value)
+                values.setdefault(method, {}).setdefault((split, measure + SCOPES[scope]), []).append(value)
         written = [
             {
                 "name": method,
@@ -357,7 +346,7 @@ class TextRunner(Runner):
                 for scope in SCOPES:
                     if primary in scopes.get(scope, {}):
                         named = found.setdefault(qid, {}).setdefault(method, {})
-                        named.setdefault(primary + WHERE[scope], []).append(scopes[scope][primary][seed, silo, row])
+                        named.setdefault(primary + SCOPES[scope], []).append(scopes[scope][primary][seed, silo, row])
         qids = sorted(found, key=lambda qid: [int(t) if t.isdigit() else t for t in re.split(r"(\d+)", qid)])
         about = {"split": ["test"] * len(qids), "qid": qids, "judged": [True] * len(qids)}
         tables = {

@@ -42,9 +42,6 @@ from fedrank.texts.rows import ISOLATED, SKETCHED, TextRows
 from fedrank.texts.silo_sketch import FEDERATED, SiloSketch
 from fedrank.texts.silo_sketch.state import TEST, TRAIN, VALI, SketchOwn, SketchRows, SketchState, grown, places_of
 
-#: Sets of documents that are ranked; see above.
-SCOPES = ("own", "federation", "home")
-
 #: Documents that are scored at once.
 ROWS = 4096
 

@@ -279,7 +279,7 @@ def _silos_analyse(folder: Path, replace: Callable[[str, Any], None], seeds: int
 
 
 def _slates_evaluate(folder: Path, replace: Callable[[str, Any], None], seeds: int) -> Made:
-    from fedrank.slates.logged import write_logs
+    from fedrank_zoo.slate_logs.estimates import write_logs
 
     write_logs(folder / "logs")
     return Made(("slates", "evaluate", str(folder / "logs"), "--policy", "uniform", "best-5"))

@@ -6,7 +6,7 @@ from scipy import stats
 from scipy.sparse import csr_array
 
 from fedrank.core.errors import ConfigError, DataError
-from fedrank.texts.sketch import Cells, SketchShape, encode, estimate, hash_terms
+from fedrank.texts.sketch import SketchShape, cells_at, encode, estimate, hash_terms
 from fedrank_zoo.cs_f_ltr_icde_2021 import IcdeObfuscator
 from fedrank_zoo.decoys import (
     Obfuscator,
@@ -121,10 +121,9 @@ def test_the_estimate_from_the_terms_own_positions_is_the_median_there():
     hashes, asked = hash_terms(TERMS, shape, HASHED), obfuscator(12, 40, 3)
     counts = csr_array(np.random.default_rng(1).poisson(0.02, (30, len(TERMS))).astype(np.int32))
     sketches = encode(counts, hashes, shape)
-    cells = Cells(sketches)
     for number in (0, 9):
         question = asked.ask(TERMS[number])
-        answers = cells.look_up(question.rows[None])[0]
+        answers = cells_at(sketches, question.rows[None])[0]
         own = question.own
         wanted = np.median(sketches[:, own, hashes.rows[number, own]] * hashes.signs[number, own], axis=1)
         assert np.array_equal(estimate(answers[:, question.own], question.signs[None], "count"), wanted)

@@ -36,7 +36,7 @@ from typing_extensions import override
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.texts.silo_sketch.setup.settings import SetupSettings
-from fedrank.texts.sketch import Cells, Hashes, SketchShape, flat_cells
+from fedrank.texts.sketch import Hashes, SketchShape, by_cell, flat_cells
 from fedrank_zoo.decoys import Obfuscator
 
 #: What a cell keeps: the ends of its values, the largest (as printed), or the largest in size.
@@ -170,7 +170,7 @@ class ReverseTopK:
 
 
 def build_lists(
-    sketches: Shaped[np.ndarray, "documents z w"] | Cells,
+    sketches: Shaped[np.ndarray, "documents z w"],
     alpha: float,
     k: int,
     ends: str = "both",
@@ -179,7 +179,7 @@ def build_lists(
     """The lists of all cells (Algorithm 4, for documents that are all there at once).
 
     Args:
-        sketches: [documents, z, w], or their cells.
+        sketches: Of all documents.
         alpha: Entries of a cell as a multiple of k. With "both", half of them are for either end: at least 2, or a
             term cannot find k documents.
         k: The K of the questions to come.
@@ -193,9 +193,8 @@ def build_lists(
         raise UnknownNameError("way to keep ends", ends, ENDS)
     if k < 1 or not alpha * k >= 2:
         raise ConfigError(f"a reverse top-K sketch needs k >= 1 and alpha * k >= 2, got alpha={alpha}, k={k}.")
-    cells = sketches if isinstance(sketches, Cells) else Cells(sketches)
-    values, held = cells.values, min(round(alpha * k), cells.n_documents)
-    shape = shape or SketchShape(cells.z, cells.w)
+    values, held = by_cell(sketches), min(round(alpha * k), len(sketches))
+    shape = shape or SketchShape(*sketches.shape[1:])
     if ends == "both":
         half = (held + 1) // 2
         documents = np.concatenate([_largest(values, half), _largest(values, half, -1)], axis=1)

@@ -48,8 +48,7 @@ from fedrank.texts.silo_sketch.setup.exchange_sketches import (
 )
 from fedrank.texts.silo_sketch.setup.rows import ForeignDocuments
 from fedrank.texts.silo_sketch.setup.settings import HostExchange, SetupState, sealed_size, with_fields
-from fedrank.texts.sketch import Cells as DocumentCells
-from fedrank.texts.sketch import estimate, hash_terms
+from fedrank.texts.sketch import cells_at, estimate, hash_terms
 from fedrank.texts.sketch.key import ALL_SILOS
 from fedrank.texts.sketch.noise import NOT_COVERED, TRAINING, SketchNoise
 from fedrank_zoo.cs_f_ltr_icde_2021 import IcdeObfuscator
@@ -303,14 +302,14 @@ class Answer(HostExchange, request=Questions, reply=Cells):
     @override
     def respond(self, request: Any, party: Party, draws: np.random.Generator | None) -> tuple[Party, Cells]:
         s, documents = self.settings, party.shared.corpus.n_documents
-        stored = [DocumentCells(sketches) for sketches in own_sketches(s, party)]
+        stored = own_sketches(s, party)
         out = np.zeros((s.silos, s.fields, s.words, s.documents, s.shape.z), np.float32)
         asked = [open_sealed(s, party, OwnQuestions, silo, ALL_SILOS, row) for silo, row in enumerate(request.sealed)]
         words = np.array([0 if one is None else min(int(one.words), s.words) for one in asked])
         for word in range(int(words.max(initial=0))):
             for silo in np.flatnonzero(words > word).tolist():
                 rows = np.asarray(asked[silo].rows)[word].astype(np.int64)  # type: ignore[union-attr] - it asks
-                raw = np.concatenate([cells.look_up(rows[None])[0] for cells in stored])
+                raw = np.concatenate([cells_at(sketches, rows[None])[0] for sketches in stored])
                 answer = s.noise.answer(raw[None], draws)[0]
                 out[silo, :, word, :documents] = answer.reshape(s.fields, documents, -1)
         sealed = np.zeros((s.silos, s.sizes["sealed_answers"]), np.uint8)

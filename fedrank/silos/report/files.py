@@ -19,9 +19,6 @@ from fedrank.report.run import Run
 from fedrank.report.statistics import Interval
 from fedrank.silos.run import ARMS
 
-#: What columns of each type hold.
-_KINDS = {int: "integer", str: "text", bool: "yes or no", float: "number"}
-
 #: What the evidence may say of a silo.
 VERDICTS = ("harms", "helps", "no evidence")
 #: The verdict of the test for inverted labels that is an alarm.
@@ -127,15 +124,6 @@ class Silos:
         return [(t, h) for t, found in self.findings.items() for h in found.helpers if h.verdict == "harms"]
 
 
-def read_rows(file: Path, columns: Mapping[str, type]) -> Frame:
-    """A table of a run with these columns.
-
-    Raises:
-        RunError: As of :func:`fedrank.report.files.parquet`.
-    """
-    return parquet(file, {name: _KINDS[kind] for name, kind in columns.items()})
-
-
 def silos_of(run: Run) -> Silos:
     """The run's data about its silos."""
     return run.details
@@ -161,7 +149,7 @@ def read_silos(folder: Path, *, finished: bool, expected: bool) -> Silos | None:
     has_arms = bool(raw.get("rule"))
     plays = None
     if arms_file.exists() or (finished and has_arms):
-        plays = read_rows(arms_file, ARMS)
+        plays = parquet(arms_file, ARMS)
     evidence = json_object(evidence_file, needed=finished and has_arms)
     what = "for each target 'silos' with n, mean, low, high and verdict each, and 'played'"
     findings = convert_content(

@@ -21,12 +21,13 @@ from fedrank.core.trees import Json
 from fedrank.report import describe, sections, wording
 from fedrank.report.charts import Chart
 from fedrank.report.claims import Opening
+from fedrank.report.files import parquet
 from fedrank.report.html import Html, bullets, h, warn
 from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Section, Shown
 from fedrank.report.tables import Table, final_table, to_json
 from fedrank.silos.report import figures as silo_figures
 from fedrank.silos.report import tables as silo_tables
-from fedrank.silos.report.files import read_rows, read_silos, silos_of
+from fedrank.silos.report.files import read_silos, silos_of
 from fedrank.silos.report.opening import CHART, opening_of
 from fedrank.silos.report.opening import chart as opening_chart
 from fedrank.silos.report.tables import UNDEFINED, helpers_table, ledger_words, look_table, sceptic_table
@@ -258,7 +259,7 @@ class SilosShown(Shown):
         sizes = {(e.exchange, e.sender): e.bytes_each for e in run.ledger or ()}
         if not sizes:
             return np.zeros(0)
-        frame = read_rows(run.path / "crossed.parquet", CROSSED)
+        frame = parquet(run.path / "crossed.parquet", CROSSED)
         down, up = (
             np.array([sizes.get((exchange, sender), 0) for exchange in frame["exchange"].tolist()], float)
             for sender in ("server", "parties")

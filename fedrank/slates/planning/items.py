@@ -38,10 +38,10 @@ from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError
-from fedrank.slates.planning.engagement import NEUTRAL, Models, of_satisfaction, random_effects
-from fedrank.slates.planning.learner import GRID, LISTS, Learnt, PlanLearner, others_ticks, plan, worth
+from fedrank.slates.planning.engagement import NEUTRAL, Models, features, of_satisfaction, random_effects
+from fedrank.slates.planning.learner import PlanLearner
 from fedrank.slates.sums.learner import next_taste
-from fedrank.slates.world.best_slate import best_slate, largest
+from fedrank.slates.world.best_slate import largest
 from fedrank.slates.world.choice import Multinomial
 from fedrank.slates.world.satisfaction import Satisfaction
 
@@ -190,7 +190,6 @@ class ItemsLearner(PlanLearner):
     @cached_property
     def designs(self) -> tuple[Design, Design]:
         """The design where a platform has feedback and where it has none, were all items chosen alike."""
-        assert self.fade is not None  # filled in
         zero = np.zeros(self.d)
         return tuple(simulate_design(self.world, self.fade, self.hold, zero, sees) for sees in (True, False))  # type: ignore[return-value]
 
@@ -218,12 +217,6 @@ class ItemsLearner(PlanLearner):
     @override
     def first_known(self):
         return np.zeros(self.d, np.float32)
-
-    @override
-    def first_learnt(self):
-        world = self.world
-        lists = np.zeros((LISTS, world.candidates, self.d), np.float32)
-        return Learnt(lists, np.zeros((), np.float32), np.zeros((world.rounds_per_episode, GRID), np.float32))
 
     @override
     def item_of(self, own, places):
@@ -275,7 +268,6 @@ class ItemsLearner(PlanLearner):
             return np.zeros(self.parameters, np.float32)
         means = np.where(seeing[:, None], sums, 0).sum(axis=0, dtype=np.float64) / behind
         choice = np.linalg.solve(self.designs[0].within + _RIDGE * np.eye(d), means[1 + 2 * d : 1 + 3 * d])
-        assert self.fade is not None  # filled in
         design, items = simulate_design(self.world, self.fade, self.hold, choice).features, self.designs[0].items
         products = np.linalg.solve(whole.astype(np.float64), means[: 1 + 2 * d] / self.factors[0])
         weights = np.linalg.solve(design, products)
@@ -323,8 +315,9 @@ class ItemsLearner(PlanLearner):
 
     # -- its plan ----------------------------------------------------------------------------------------------------
 
-    def _coordinates(self, own: Any, documents: Any) -> tuple[Models, Any, Any, Any, Any]:
-        """Models as of one feature, and of candidates vᵀz, wᵀz, hᵀz; last v."""
+    @override
+    def coordinates(self, own, documents):
+        """Models as of one feature, and of candidates vᵀz, wᵀz, hᵀz."""
         d, model = self.d, np.asarray(own.model)
         w, v, h = (model[..., 1 + at * d : 1 + (at + 1) * d] for at in range(3))
         traces, number = model[..., 1 + 3 * d :], np.asarray(own.number)
@@ -333,18 +326,16 @@ class ItemsLearner(PlanLearner):
         others = (traces.sum(axis=-1) - mine) / (k - 1) if k > 1 else mine
         one = np.ones_like(mine)
         models = Models(*(np.stack([model[..., 0], trace, one], axis=-1) for trace in (mine, others)))
-        vz, wz, hz = ((documents @ of[..., None])[..., 0] for of in (v, w, h))
-        return models, vz, wz, hz, v
+        return models, *((documents @ of[..., None])[..., 0] for of in (v, w, h))
 
     @override
-    def improve(self, own):
-        lists = own.learnt.lists
-        models, moved, item, appeal, _ = self._coordinates(own, lists)
-        weights = self.world.choice.weights(appeal)[..., :-1]
-        typical = ((weights * item).sum(axis=-1) / weights.sum(axis=-1)).mean()
-        assert self.fade is not None  # filled in
-        table = plan(self.world, self.fade, models, lists, typical, own.number, (moved, item, appeal))
-        return Learnt(lists, typical, table)
+    def trace_of(self, own):
+        v = np.asarray(own.model)[..., 1 + self.d : 1 + 2 * self.d]
+        return (own.view.known * v).sum(axis=-1)
+
+    @override
+    def appeal_of(self, own):
+        return self.coordinates(own, own.view.documents)[3]
 
     @override
     def informs(self, model, clicks, noise):
@@ -357,24 +348,6 @@ class ItemsLearner(PlanLearner):
     @override
     def residual(self, own, turn):
         item = self.item_of(own, np.maximum(turn.item, 0))
-        models, moved, now, _, v = self._coordinates(own, item[..., None, :])
-        trace = (own.view.known * v).sum(axis=-1)
-        expected = models.own[..., 0] + models.own[..., 1] * trace / 2 + now[..., 0]
+        models, moved, now, _ = self.coordinates(own, item[..., None, :])
+        expected = (features(self.trace_of(own), now[..., 0]) * models.own).sum(axis=-1)
         return self._log_engagement(turn) - expected, moved[..., 0]
-
-    @override
-    def values(self, own, greedy=False):
-        view, learnt = own.view, own.learnt
-        later = self._later(own)
-        models, moved, item, _, v = self._coordinates(own, view.documents)
-        trace, others = (view.known * v).sum(axis=-1), others_ticks(self.world, own.number, view.left)
-        if greedy:
-            later, others = np.zeros_like(later), np.zeros_like(others)
-        assert self.fade is not None  # filled in
-        return worth(self.world, self.fade, models, later, trace, item, others, learnt.typical, moved)
-
-    @override
-    def best(self, own, values):
-        appeal = self._coordinates(own, own.view.documents)[3]
-        slate = best_slate(self.world.choice, appeal, values[..., :-1], self.world.slate, values[..., -1])
-        return self.fall_back(own, slate)

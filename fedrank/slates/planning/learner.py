@@ -91,7 +91,6 @@ def largest_trace(fade: float) -> float:
 
 
 def worth(
-    world: Satisfaction,
     fade: float,
     models: Models,
     later: Float[AnyArray, "*#users grid"],
@@ -104,7 +103,6 @@ def worth(
     """Q of clicks, and last of no click.
 
     Args:
-        world: The users; of them platforms know the choice model, as everywhere.
         fade: Factor of the trace a round.
         models: Weights of the model of engagement, at this platform and at others.
         later: V after this round, at the nodes of the grid.
@@ -168,10 +166,12 @@ def planned_slate(
     return best_slate(world.choice, world.appeal(documents), values[..., :-1], world.slate, values[..., -1])
 
 
-def mean_click(world: Satisfaction, lists: Float[AnyArray, "lists candidates"]) -> Float[AnyArray, ""]:
-    """Mean feature of a click, were all candidates shown."""
-    weights = world.choice.weights(world.appeal(lists))[..., :-1]
-    return ((weights * item_feature(lists)).sum(axis=-1) / weights.sum(axis=-1)).mean()
+def mean_click(
+    world: Satisfaction, appeal: Float[AnyArray, "lists candidates"], item: Float[AnyArray, "lists candidates"]
+) -> Float[AnyArray, ""]:
+    """Mean feature of a click, were all candidates shown, from their appeal to users and their features."""
+    weights = world.choice.weights(appeal)[..., :-1]
+    return ((weights * item).sum(axis=-1) / weights.sum(axis=-1)).mean()
 
 
 def plan(
@@ -201,7 +201,7 @@ def plan(
 
     def of_list(later, others, trace, documents):
         item = item_feature(documents)
-        values = worth(world, fade, models, later, trace, item, others, typical)
+        values = worth(fade, models, later, trace, item, others, typical)
         slate = planned_slate(world, documents, values)
         return jnp.vdot(
             world.choice.probabilities(world.appeal(documents[slate])), jnp.append(values[slate], values[-1])
@@ -212,7 +212,7 @@ def plan(
         if isinstance(world.choice, Cascade):  # which takes JAX
             of_lists = jax.vmap(of_list, (None, None, None, 0))
             return jax.vmap(lambda trace: jnp.mean(of_lists(later, others, trace, lists)))(nodes), later
-        values = worth(world, fade, models, later, nodes[:, None], items[None], others, typical, moved[None])
+        values = worth(fade, models, later, nodes[:, None], items[None], others, typical, moved[None])
         values = xp.moveaxis(values, -1, 0)  # [candidates + 1, grid, lists]
         weights = xp.broadcast_to(scores, values.shape)
         best = best_value(weights[:-1], values[:-1] - values[-1:], world.slate, weights[-1])
@@ -317,19 +317,17 @@ class PlanLearner(SumLearner):
     @cached_property
     def whiten(self) -> Float32[np.ndarray, "features features"]:
         """Whitening of features; see :func:`~fedrank.slates.planning.engagement.whitening`."""
-        assert self.fade is not None  # filled in
         return whitening(self.world, self.fade, self.hold)
 
     @cached_property
     def whiten_expected(self) -> Float32[np.ndarray, "features features"]:
         """The same where platforms see no feedback."""
-        assert self.fade is not None  # filled in
         return whitening(self.world, self.fade, self.hold, feedback=False)
 
     @override
     def first_learnt(self) -> Learnt:
         world = self.world
-        lists = np.zeros((LISTS, world.candidates), np.float32)
+        lists = np.zeros_like(self.features_of(np.zeros((LISTS, world.candidates), np.float32)))
         return Learnt(lists, np.zeros((), np.float32), np.zeros((world.rounds_per_episode, GRID), np.float32))
 
     @override
@@ -389,7 +387,6 @@ class PlanLearner(SumLearner):
     @override
     def solve(self, sums, rounds, model, noise):
         # Of a total, with one weight of the trace for all: as if each platform with feedback had sent its mean part.
-        assert self.fade is not None  # filled in
         xp = module_of(sums)
         heard = xp.asarray(self.feedback)
         count = float(sum(self.feedback))
@@ -401,7 +398,6 @@ class PlanLearner(SumLearner):
 
     @override
     def solve_platforms(self, sums, heard, rounds, model, noise):
-        assert self.fade is not None  # filled in
         parts = [visible_share(self.world, self.fade, k) for k in range(len(self.feedback))]
         return self._solve(sums, heard, rounds, noise, parts)
 
@@ -481,13 +477,22 @@ class PlanLearner(SumLearner):
     def greedy_values(self, own: PlatformState):
         return self.values(own, greedy=True)
 
+    def coordinates(self, own: PlatformState, documents: Any) -> tuple[Models, Any, Any, Any]:
+        """Candidates as a plan sees them: the models, what each takes off the trace, its feature, and its appeal."""
+        item = item_feature(documents)
+        return models_at(own.model, own.number), item, item, self.world.appeal(documents)
+
+    def trace_of(self, own: PlatformState) -> Float[AnyArray, "*#users"]:
+        """The trace of the user's clicks by which is planned."""
+        return own.view.known
+
     @override
     def improve(self, own: PlatformState) -> Learnt:
         lists = own.learnt.lists
-        typical = mean_click(self.world, lists)
-        assert self.fade is not None  # filled in
-        models = models_at(own.model, own.number)
-        return Learnt(lists, typical, plan(self.world, self.fade, models, lists, typical, own.number))
+        models, moved, item, appeal = self.coordinates(own, lists)
+        typical = mean_click(self.world, appeal, item)
+        table = plan(self.world, self.fade, models, lists, typical, own.number, (moved, item, appeal))
+        return Learnt(lists, typical, table)
 
     @override
     def choose_users(self, own, chosen):
@@ -510,13 +515,9 @@ class PlanLearner(SumLearner):
     @override
     def values(self, own: PlatformState, greedy: bool = False):
         """Worth of clicks by the plan, and last of no click; before there is one, all candidates are as good."""
-        view: Any = own.view
-        learnt: Learnt = own.learnt
-        others = others_ticks(self.world, own.number, view.left)
-        item = item_feature(view.documents)
-        later = self._later(own)
-        assert self.fade is not None  # filled in
-        models = models_at(own.model, own.number)
+        later, others = self._later(own), others_ticks(self.world, own.number, own.view.left)
+        models, moved, item, _ = self.coordinates(own, own.view.documents)
         if greedy:
             later, others = np.zeros_like(later), np.zeros_like(others)
-        return worth(self.world, self.fade, models, later, view.known, item, others, learnt.typical)
+        typical = own.learnt.typical
+        return worth(self.fade, models, later, self.trace_of(own), item, others, typical, moved)

@@ -30,7 +30,7 @@ from fedrank.report.wording import in_words
 ENGAGEMENT = "engagement"
 #: The policy that knows nothing, the one that thinks of now only, and the yardstick.
 RANDOM, MYOPIC, OPTIMUM = "random", "myopic", "optimum"
-#: The run's own policy where every platform shows what the first with feedback would.
+#: The run's own policy where every platform shows what the first with feedback would, and where it thinks of now only.
 COPYING, GREEDY = "copying", "greedy"
 #: Fixed policies, from worst to best where there is no tension.
 POLICIES = ("kale", RANDOM, "choc", "kale-then-choc", "best-fixed", MYOPIC, OPTIMUM)
@@ -41,6 +41,11 @@ PROTOCOLS = ("vertical-slate", "slateq", "planned-slates")
 _MOST_NAMED = 3
 #: Settings of the users that are the preset's unless they are given.
 _GIVEN = {"sensitivity": "τ", "memory_discount": "β", "observation_noise": "noise", "semantics": "semantics"}
+
+
+def measures(names: Sequence[str]) -> tuple[str, ...]:
+    """Engagement in all, and of each platform."""
+    return (ENGAGEMENT, *(f"{ENGAGEMENT} ({name})" for name in names))
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,7 @@ class SlateRun:
     @property
     def measures(self) -> tuple[str, ...]:
         """Engagement in all, and of each platform."""
-        return (ENGAGEMENT, *(f"{ENGAGEMENT} ({name})" for name in self.names))
+        return measures(self.names)
 
     @property
     def federates(self) -> bool:
@@ -222,8 +227,7 @@ def _copying_policy(raw: Mapping[str, Json], seeds: Sequence[int]) -> tuple[Poli
 
 
 def _marks(known: Sequence[Json], names: Sequence[str], seeds: Sequence[int]) -> tuple[PolicyBaseline, ...]:
-    measures = (ENGAGEMENT, *(f"{ENGAGEMENT} ({name})" for name in names))
-    return tuple(_mark(one, measures, seeds) for one in known)
+    return tuple(_mark(one, measures(names), seeds) for one in known)
 
 
 def _mark(raw: Mapping[str, Json], measures: Sequence[str], seeds: Sequence[int]) -> PolicyBaseline:

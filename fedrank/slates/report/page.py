@@ -9,30 +9,38 @@ and everything needed to run it again.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float64
+from typing_extensions import override
 
 from fedrank.core.privacy_report import Unit
-from fedrank.report import describe, sections, tables, wording
+from fedrank.core.trees import Json, flat
+from fedrank.engine.study import Paper, Study
+from fedrank.report import describe, sections, wording
 from fedrank.report.charts import Chart
 from fedrank.report.claims import Comparison, Measured, Named, Number, Opening, Percent, Sentence, Spent, Verdict, say
 from fedrank.report.curves import NOTHING_YET
 from fedrank.report.figures import Level
 from fedrank.report.html import h
-from fedrank.report.run import Page, Run, Section
+from fedrank.report.run import SETTING_NAMES, Line, Page, Run, Section, Shown
 from fedrank.report.statistics import Estimate
-from fedrank.slates.report import tables as slate_tables
-from fedrank.slates.report.files import FIGURES, OPTIMUM, RANDOM, SlateRun, stay_charts, stay_words
-from fedrank.slates.report.tables import (
-    DIGITS,
-    against,
-    against_optimum,
-    final_engagement,
-    learning_figure,
-    online_figure,
-    rounds_of_platforms,
-    slates_of,
-    way,
+from fedrank.report.tables import Table, to_json
+from fedrank.slates.report import tables
+from fedrank.slates.report.files import (
+    FIGURES,
+    OPTIMUM,
+    POLICIES,
+    RANDOM,
+    SlateRun,
+    read_slates,
+    stay_charts,
+    stay_words,
 )
+from fedrank.slates.report.tables import DIGITS, slates_of
 
 #: Name of the chart that the page opens with.
 CHART = "opening"
@@ -54,43 +62,6 @@ _POLICIES = {
 }
 
 
-def opening_of(run: Run) -> Opening:
-    """Title, sentence, chart and numbers of a run of platforms."""
-    slates = slates_of(run)
-    names = wording.in_words(slates.names)
-    how = (
-        "learn slates together"
-        if slates.federates
-        else "are run by one learner"
-        if slates.central
-        else "learn slates each alone"
-    )
-    many = "Platforms" if len(slates.names) > 1 else "Platform"
-    if slates.by_sums:
-        how = "plan whole stays" if run.setting("slates.learner") == "planned-slates" else "learn from sums over users"
-    title = f"{many} {names} {how}: {slates.world['preset']} users"
-    total = slates.measures[0]
-    ours, more = final_engagement(run, total), against(run, total, RANDOM)
-    done = run.shown.done_rounds(run)
-    users = done // slates.stay
-    if ours is None:
-        return Opening(title, say(NOTHING_YET) + describe.closing(run))
-    reached = Measured(ours, "engagement", DIGITS)
-    numbers = [Number("A user’s engagement, all platforms", reached)]
-    if not users:
-        sentence = say(f"{done:,} rounds are less than one user’s stay ({slates.stay}): too few to learn from.")
-    elif more is None:
-        sentence = say(f"After {users:,} users, the platforms together bring ", reached, " of engagement a user.")
-    else:
-        found = _more(more, ours.mean - more.mean)
-        brings = say(f"After {users:,} users, the engagement that slates of ", Named(names), " bring is ", found)
-        sentence = say(brings, _far(run), ".") + _blind(run, slates)
-        numbers.append(Number("Against random slates", found))
-    costs = [one for one in (_sent(run, slates), _privacy(run, slates)) if one is not None]
-    chart = (CHART, f"{_TITLE}. The same numbers are in the tables below.") if _levels(run) else ("", "")
-    return Opening(title, sentence + describe.closing(run), (*numbers, *costs), *chart, advice=_advice(run))
-
-
 def _advice(run: Run) -> tuple[str, str]:
     """Services for what the wing recommends; that, for the paper's way."""
     if run.setting("protocol") == "planned-slates":
@@ -106,10 +77,10 @@ def _more(difference: Estimate, base: float) -> Comparison:
 def _far(run: Run) -> Sentence:
     """Share of the gap to the optimum."""
     total = slates_of(run).measures[0]
-    share, more = way(run, total), against(run, total, RANDOM)
+    share, more = tables.way(run, total), tables.against(run, total, RANDOM)
     if share is None or more is None or _more(more, 0.0).verdict is Verdict.NOT_TOLD_APART or share < 0:
         return Sentence(())
-    short = against_optimum(run, against(run, total, OPTIMUM))
+    short = tables.against_optimum(run, tables.against(run, total, OPTIMUM))
     if short is not None and short.verdict is Verdict.EQUAL:
         return say(", ", short)
     if short is not None and short.verdict is Verdict.BETTER:
@@ -121,9 +92,9 @@ def _blind(run: Run, slates: SlateRun) -> Sentence:
     """Engagement on platforms without feedback, compared with that of random slates there."""
     said = Sentence(())
     for name, measure in zip(slates.names, slates.measures[1:], strict=True):
-        found = against(run, measure, RANDOM)
+        found = tables.against(run, measure, RANDOM)
         if found is not None and name in slates.without_feedback and not slates.central:
-            ours = final_engagement(run, measure)
+            ours = tables.final_engagement(run, measure)
             base = ours.mean - found.mean if ours is not None else 0.0
             said += say(" On ", Named(name), ", which sees no feedback, it is ", _more(found, base), ".")
     return said
@@ -132,7 +103,7 @@ def _blind(run: Run, slates: SlateRun) -> Sentence:
 def _levels(run: Run) -> list[Level]:
     slates = slates_of(run)
     total = slates.measures[0]
-    ours = final_engagement(run, total)
+    ours = tables.final_engagement(run, total)
     if ours is None:
         return []
     how = "Learnt together" if slates.federates else "Learnt"
@@ -140,7 +111,7 @@ def _levels(run: Run) -> list[Level]:
     # more or less than that by chance, and the optimum may stand below the run.
     lines = {}
     for name, value in slates.lines(total).items():
-        apart = against(run, total, name)
+        apart = tables.against(run, total, name)
         lines[_POLICIES.get(name, name)] = value if apart is None else ours.mean - apart.mean
     levels = [Level(how, ours.mean, ours.low, ours.high, ours=True)]
     return [*levels, *(Level(name, value) for name, value in sorted(lines.items(), key=lambda one: -one[1]))]
@@ -148,7 +119,7 @@ def _levels(run: Run) -> list[Level]:
 
 def _sent(run: Run, slates: SlateRun) -> Number | None:
     """Bytes that a platform sends and receives in a round, or a run; None where nothing crosses."""
-    rounds = 1 if slates.by_sums else max(1, rounds_of_platforms(run))
+    rounds = 1 if slates.by_sums else max(1, tables.rounds_of_platforms(run))
     return sections.sent(run, len(slates.names) * rounds, f"in a {'run' if slates.by_sums else 'round'}")
 
 
@@ -173,52 +144,9 @@ def _privacy(run: Run, slates: SlateRun) -> Number | None:
 MOST_PLATFORMS = 5
 
 
-def charts(run: Run) -> dict[str, Chart]:
-    """All figures of the page by name, which is also that of its file."""
-    slates = slates_of(run)
-    first = sections.opening_chart(run, _levels(run), _TITLE, DIGITS)
-    out: dict[str, Chart] = {} if first is None else {CHART: first}
-    for place, measure in enumerate(slates.measures[: MOST_PLATFORMS + 1]):
-        if slate_tables.final_engagement(run, measure) is not None:
-            name = "all" if not place else slates.names[place - 1].lower()
-            out[f"engagement-{name}"] = learning_figure(run, measure)
-    out |= stay_charts(run, slates.stays)
-    online = online_figure(run)
-    return out if online is None else {**out, "while-learning": online}
-
-
-def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
-    """The page as data.
-
-    Args:
-        run: A run of platforms.
-        drawn: From :func:`charts`.
-    """
-    slates, faults = slates_of(run), slate_tables.faults_table(run)
-    return Page(
-        run.shown.opening(run),
-        describe.other_caveats(run),
-        (
-            _stay(run, drawn),
-            sections.found(slate_tables.verdicts(run)),
-            _trial(run),
-            Section("who", "Who is who", (slate_tables.parties_table(run),)),
-            sections.curves(run, drawn, _described(drawn), "How they learnt"),
-            Section("final", "Engagement", (slate_tables.platforms_table(run), slate_tables.policies_table(run))),
-            None if faults is None else _faults(run, faults),
-            sections.left(run, slate_tables.crossed_table(run)),
-            sections.privacy(run),
-            Section("users", "Users", (slate_tables.world_table(run),)),
-            sections.repeat(run),
-            sections.configuration(run, notes=not slates.notes),
-            sections.citation(run),
-        ),
-    )
-
-
 def _trial(run: Run) -> Section | None:
     """Section of the trial of the plan; None where nothing was planned, or before the end."""
-    table = slate_tables.trial_table(run)
+    table = tables.trial_table(run)
     return None if table is None else Section("trial", "Is the plan better than what it replaces?", (table,))
 
 
@@ -235,12 +163,8 @@ def _stay(run: Run, drawn: Mapping[str, Chart]) -> Section | None:
     return Section("stay", "What is served when", (*said, h("div", *pictures, class_="charts")))
 
 
-def _described(drawn: Mapping[str, Chart]) -> dict[str, str]:
-    """The words for each learning curve."""
-    return {name: _about(name) for name in drawn if name not in (CHART, *FIGURES)}
-
-
 def _about(name: str) -> str:
+    """The words for a learning curve."""
     if name == "while-learning":
         return "What users brought while platforms learnt"
     whose = name.removeprefix("engagement-")
@@ -248,10 +172,239 @@ def _about(name: str) -> str:
     return f"Learning curve of a fresh user’s engagement, {on}, with fixed policies and the optimum as dashed lines"
 
 
-def _faults(run: Run, faults: tables.Table) -> Section:
+def _faults(run: Run) -> Section | None:
+    """Section of the faults of the published code that are on; None if none is."""
+    faults = tables.faults_table(run)
+    if faults is None:
+        return None
     said = (
         "These settings do as the published code does, and not as the publication means. Each is switched off by its "
         "setting."
     )
-    content = (h("p", said), faults)
-    return Section("faults", "Faults of the published code", content)
+    return Section("faults", "Faults of the published code", (h("p", said), faults))
+
+
+#: Measures with a figure in a comparison: engagement in all, and of three platforms.
+_DRAWN = 4
+
+
+class SlatesShown(Shown):
+    """Engagement of users at each platform, beside fixed policies and the optimum."""
+
+    party = ("platform", "platforms")
+    digits = 1
+    over = "users"
+    learnt = "learnt from clicks"
+    every_message_folded = True
+    reads_every_ledger_line = False  # a line of the ledger is of all rounds from one evaluation to the next
+    setting_names: ClassVar[Mapping[str, str]] = {
+        **SETTING_NAMES,
+        "world.preset": "users",
+        "world.platforms": "platforms K",
+        "world.candidates": "candidates N of a platform",
+        "world.slate": "items n of a slate",
+        "slates.feedback": "who has clicks and engagement",
+        "slates.discount": "discount γ",
+    }
+
+    @override
+    def read(self, folder: Path, config: Mapping[str, Json], *, finished: bool) -> SlateRun | None:
+        return read_slates(folder, config, finished=finished)
+
+    @override
+    def baseline_label(self, name: str) -> str:
+        return name if name in POLICIES else f"{name} (labels)"
+
+    @override
+    def subject(self, run: Run) -> str:
+        return run.details.users_in_words
+
+    @override
+    def headline(self, run: Run) -> str:
+        return " · ".join((str(run.setting("protocol")), self.subject(run), run.details.feedback_in_words))
+
+    @override
+    def generated(self, run: Run) -> bool:
+        return True  # the world makes users up
+
+    @override
+    def generated_words(self) -> str:
+        return "Generated users: no real people"
+
+    @override
+    def generated_sentence(self) -> str:
+        return "The users are simulated: the numbers say nothing about real people."
+
+    @override
+    def more_caveats(self, run: Run) -> list[str]:
+        return [*run.details.caveats, *describe.few_seeds(run)]
+
+    @override
+    def nothing_crossed(self, run: Run) -> list[str]:
+        return ["Nothing is federated: one learner sees what all platforms see."] if run.details.central else []
+
+    @override
+    def crossed_title(self, run: Run) -> str | None:
+        return None if run.details.federates else "What crossed"
+
+    @override
+    def ledger_words(self, run: Run) -> list[str]:
+        return tables.ledger_words(run)
+
+    @override
+    def qualified(self, run: Run, split: str, measure: str) -> str:
+        return f"{measure}, {self.subject(run)}"
+
+    @override
+    def drawn_measures(self, run: Run, ordered: Sequence[str]) -> list[str]:
+        return [m for m in run.details.measures[:_DRAWN] if m in ordered] or list(ordered[:1])
+
+    @override
+    def same_question(self, run: Run) -> str:
+        return self.subject(run)
+
+    @override
+    def trained_on(self, run: Run) -> str:
+        return self.subject(run)
+
+    @override
+    def rounds_in_unit(self, run: Run) -> float:
+        return run.details.stay
+
+    @override
+    def lines(self, runs: Mapping[str, Run], split: str, measure: str) -> dict[str, float]:
+        label, first = next(iter(runs.items()))
+        users = {run.details.users_in_words for run in runs.values()}
+        of = "" if len(users) == 1 else f" of {label}"
+        return {f"{name}{of}": value for name, value in first.details.lines(measure, (RANDOM, OPTIMUM)).items()}
+
+    @override
+    def comparison_notes(self) -> list[str]:
+        return [
+            "engagement: of a user's stay, without a discount; test: fresh users, without exploration.",
+            "Fixed policies, the optimum and regret are on the page of each run.",
+        ]
+
+    @override
+    def study_notes(self, paper: Paper, study: Study) -> list[str]:
+        out = ["engagement: of a user's stay, without a discount; test: fresh users, without exploration."]
+        if any((e["study"], e["split"]) == (study.name, "test") for e in paper.values):
+            out.append(
+                "The paper's number is another quantity: the largest mean of 100 users in a row while learning (of "
+                "random slates, the mean of all users). It lies above the truth, and a policy that never changes has "
+                "it, too."
+            )
+        return out
+
+    @override
+    def data_settings(self, run: Run) -> list[str]:
+        return [key for key, _ in flat(run.config) if key.startswith("world.")]
+
+    @override
+    def baselines_depend_on(self, run: Run) -> list[str]:
+        return [key for key, _ in flat(run.config) if key.startswith("world.")]
+
+    @override
+    def bytes_moved(self, run: Run) -> Float64[np.ndarray, " rounds"]:
+        entries = list(run.ledger or ())
+        if not entries:
+            return np.zeros(0)
+        starts = [*sorted({entry.round for entry in entries}), self.done_rounds(run)]
+        moved = [sum(entry.bytes for entry in entries if entry.round == start) for start in starts[:-1]]
+        return np.cumsum(np.repeat(np.divide(moved, np.diff(starts)), np.diff(starts)))
+
+    @override
+    def opening(self, run: Run) -> Opening:
+        slates = slates_of(run)
+        names, many = wording.in_words(slates.names), "Platforms" if len(slates.names) > 1 else "Platform"
+        if slates.by_sums:
+            planned = run.setting("slates.learner") == "planned-slates"
+            how = "plan whole stays" if planned else "learn from sums over users"
+        elif slates.federates:
+            how = "learn slates together"
+        else:
+            how = "are run by one learner" if slates.central else "learn slates each alone"
+        title = f"{many} {names} {how}: {slates.world['preset']} users"
+        total = slates.measures[0]
+        ours, more = tables.final_engagement(run, total), tables.against(run, total, RANDOM)
+        done = self.done_rounds(run)
+        users = done // slates.stay
+        if ours is None:
+            return Opening(title, say(NOTHING_YET) + describe.closing(run))
+        reached = Measured(ours, "engagement", DIGITS)
+        numbers = [Number("A user’s engagement, all platforms", reached)]
+        if not users:
+            sentence = say(f"{done:,} rounds are less than one user’s stay ({slates.stay}): too few to learn from.")
+        elif more is None:
+            sentence = say(f"After {users:,} users, the platforms together bring ", reached, " of engagement a user.")
+        else:
+            found = _more(more, ours.mean - more.mean)
+            brings = say(f"After {users:,} users, the engagement that slates of ", Named(names), " bring is ", found)
+            sentence = say(brings, _far(run), ".") + _blind(run, slates)
+            numbers.append(Number("Against random slates", found))
+        costs = [one for one in (_sent(run, slates), _privacy(run, slates)) if one is not None]
+        chart = (CHART, f"{_TITLE}. The same numbers are in the tables below.") if _levels(run) else ("", "")
+        return Opening(title, sentence + describe.closing(run), (*numbers, *costs), *chart, advice=_advice(run))
+
+    @override
+    def charts(self, run: Run) -> dict[str, Chart]:
+        slates = slates_of(run)
+        first = sections.opening_chart(run, _levels(run), _TITLE, DIGITS)
+        out: dict[str, Chart] = {} if first is None else {CHART: first}
+        for place, measure in enumerate(slates.measures[: MOST_PLATFORMS + 1]):
+            if tables.final_engagement(run, measure) is not None:
+                name = "all" if not place else slates.names[place - 1].lower()
+                out[f"engagement-{name}"] = tables.learning_figure(run, measure)
+        out |= stay_charts(run, slates.stays)
+        online = tables.online_figure(run)
+        return out if online is None else {**out, "while-learning": online}
+
+    @override
+    def page(self, run: Run, charts: Mapping[str, Chart]) -> Page:
+        slates, curves = slates_of(run), {name: _about(name) for name in charts if name not in (CHART, *FIGURES)}
+        return Page(
+            self.opening(run),
+            describe.other_caveats(run),
+            (
+                _stay(run, charts),
+                sections.found(tables.verdicts(run)),
+                _trial(run),
+                Section("who", "Who is who", (tables.parties_table(run),)),
+                sections.curves(run, charts, curves, "How they learnt"),
+                Section("final", "Engagement", (tables.platforms_table(run), tables.policies_table(run))),
+                _faults(run),
+                sections.left(run, tables.crossed_table(run)),
+                sections.privacy(run),
+                Section("users", "Users", (tables.world_table(run),)),
+                sections.repeat(run),
+                sections.configuration(run, notes=not slates.notes),
+                sections.citation(run),
+            ),
+        )
+
+    @override
+    def final(self, run: Run) -> Table:
+        return tables.platforms_table(run)
+
+    @override
+    def terminal(self, run: Run) -> list[Any]:
+        return [(self.final(run), ("who", "value", "random", "regret")), *map(Line, tables.verdicts(run))]
+
+    @override
+    def for_machines(self, run: Run) -> dict[str, Json]:
+        made = {
+            "policies": tables.policies_table(run),
+            "crossed": tables.crossed_table(run),
+        }
+        return {
+            "platforms": [
+                {"name": name, "feedback": sees}
+                for name, sees in zip(run.details.names, run.details.feedback, strict=True)
+            ],
+            "faults": [one["key"] for one in run.details.faults],
+            "verdicts": tables.verdicts(run),
+            **{name: None if table is None else to_json(table)["rows"] for name, table in made.items()},
+        }
+
+
+SHOWN = SlatesShown()

@@ -6,7 +6,6 @@ import math
 import statistics as exact
 from collections.abc import Mapping
 
-from fedrank.core.errors import ConfigError
 from fedrank.core.frame import Frame
 from fedrank.core.ledger import Ledger
 from fedrank.core.trees import Json
@@ -134,13 +133,7 @@ def online_figure(run: Run) -> Chart | None:
 
 
 def slates_of(run: Run) -> SlateRun:
-    """The run's data about platforms.
-
-    Raises:
-        ConfigError: It is no run of platforms.
-    """
-    if not isinstance(run.details, SlateRun):
-        raise ConfigError(f"{run.path}: this is no run of platforms that share users.")
+    """The run's data about platforms."""
     return run.details
 
 
@@ -223,7 +216,8 @@ def platforms_table(run: Run) -> Table:
         columns.append(Column("time", f"users until {_half(slates)} to the optimum", numeric=True))
     notes = [
         f"The last networks without exploration, for {slates.judges:,} fresh users a seed; a user stays for "
-        f"{slates.stay:,} rounds. Engagement is summed over the stay, without a discount. " + _spread(run),
+        f"{slates.stay:,} rounds. Engagement is summed over the stay, without a discount. "
+        + wording.spread_note(len(run.seeds)),
     ]
     if any(mark.runs for mark in slates.marks):
         notes.append("Differences and regret are paired by seed: fixed policies are shown the same users.")
@@ -543,10 +537,6 @@ def _describe(found: Estimate) -> str:
     return diff_words(found, DIGITS) + (", which may be chance," if chance else "")
 
 
-def _sign(value: float) -> str:
-    return wording.format_value(value, signed=True, digits=DIGITS)
-
-
 def _half(slates: SlateRun) -> str:
     return "half-way" if slates.share == 0.5 else f"{slates.share:.0%} of the way".replace("%", " %")
 
@@ -560,7 +550,3 @@ def _time(slates: SlateRun, measure: str) -> str | None:
         middle = f"{exact.median(there):,.0f} (median)" if len(there) > 1 else f"{there[0]:,.0f}"
         return middle if len(there) == 1 else f"{middle}, {min(there):,.0f} to {max(there):,.0f}"
     return f"reached by {len(there)} of {len(threshold.users)} seeds"
-
-
-def _spread(run: Run) -> str:
-    return wording.spread_note(len(run.seeds))

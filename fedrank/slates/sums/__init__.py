@@ -41,7 +41,7 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound, setting
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.messages import Layout
-from fedrank.core.native import map_trees
+from fedrank.core.native import map_arrays, map_trees
 from fedrank.core.privacy_report import AuditedBy, PrivacyReport
 from fedrank.core.protocol import Environment, Exchange
 from fedrank.core.streams import AnyKey, stream, uniforms
@@ -405,16 +405,12 @@ class Improve(TellAll, request=SharedModel, reply=Done):
     @override
     def respond(self, request, party, draws):
         own: PlatformState = party.own
-        learnt = self.settings.learner.improve(own._replace(model=request.weights))
-        new = (request.weights, learnt)
-        if isinstance(request.weights, np.ndarray):
-            finite: list[bool] = []
-            map_trees(lambda leaf: finite.append(bool(np.isfinite(leaf).all())), new)
-            kept = new if all(finite) else (own.model, own.learnt)
-            return party._replace(own=own._replace(model=kept[0], learnt=kept[1])), Done()
-        good = functools.reduce(operator.and_, (jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(new)))
-        kept = jax.tree.map(lambda after, before: jnp.where(good, after, before), new, (own.model, own.learnt))
-        return party._replace(own=own._replace(model=kept[0], learnt=kept[1])), Done()
+        new = request.weights, self.settings.learner.improve(own._replace(model=request.weights))
+        xp, finite = module_of(request.weights), []
+        map_arrays(lambda leaf: finite.append(xp.isfinite(leaf).all()), new)
+        good = functools.reduce(operator.and_, finite)
+        model, learnt = map_arrays(lambda after, before: xp.where(good, after, before), new, (own.model, own.learnt))
+        return party._replace(own=own._replace(model=model, learnt=learnt)), Done()
 
 
 @dataclass(frozen=True)
@@ -557,11 +553,6 @@ class SummedSlates(LearnerProtocol):
     def sizes(self) -> dict[str, int]:  # type: ignore[override] - elsewhere an attribute of the class
         """Lengths of the axes of messages."""
         return {"statistics": self.learner.numbers, "parameters": self.learner.parameters}
-
-    @property
-    def release_round(self) -> int:
-        """The last round after which sums are sent."""
-        return self.learner.release_rounds[-1]
 
     @property
     def senders(self) -> tuple[bool, ...]:

@@ -33,8 +33,8 @@ from typing_extensions import override
 from fedrank.core.arrays import AnyArray, PyTree, module_of, take
 from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.errors import ConfigError
-from fedrank.core.lazy import jax, jnp
-from fedrank.core.native import map_trees
+from fedrank.core.lazy import jnp
+from fedrank.core.native import map_arrays, map_trees
 from fedrank.core.streams import AnyKey
 from fedrank.slates.learner import SlateLearner
 from fedrank.slates.sums import trial as trials
@@ -206,7 +206,7 @@ class SumLearner(SlateLearner):
     feedback: tuple[bool, ...]
     explorers: tuple[int, ...] = (200,)
     hold: float = 0.2
-    fade: float | None = None
+    fade: float = None  # type: ignore[assignment] - filled in by __post_init__
     clip: float = 10.0
     bounders: int = 0
     trial: tuple[int, ...] = ()
@@ -219,7 +219,7 @@ class SumLearner(SlateLearner):
     def __post_init__(self):
         if self.fade is None:
             object.__setattr__(self, "fade", _FADE_A_TICK**self.world.platforms)  # frozen: filled in once, here
-        if not (0.0 < self.hold <= 1.0 and 0.0 <= self.fade < 1.0):  # type: ignore[operator] - filled in
+        if not (0.0 < self.hold <= 1.0 and 0.0 <= self.fade < 1.0):
             raise ConfigError(f"hold must be in (0, 1] and fade in [0, 1), got {self.hold} and {self.fade}.")
         if not 0.0 < self.clip < 1e6:
             raise ConfigError(f"clip must be above 0 and below a million, got {self.clip}.")
@@ -434,8 +434,12 @@ class SumLearner(SlateLearner):
         nothing = module_of(values).zeros_like(values[..., 0])
         if values.shape[-1] > own.view.documents.shape[-1]:
             values, nothing = values[..., :-1], values[..., -1]
-        slate = best_slate(self.world.choice, self.world.appeal(own.view.documents), values, self.world.slate, nothing)
+        slate = best_slate(self.world.choice, self.appeal_of(own), values, self.world.slate, nothing)
         return self.fall_back(own, slate)
+
+    def appeal_of(self, own: PlatformState) -> Float[AnyArray, "*#users candidates"]:
+        """Scores by which users choose candidates, as the platform knows them; by default the true ones."""
+        return self.world.appeal(own.view.documents)
 
     def fall_back(self, own: PlatformState, slate: Int[AnyArray, "*#users slots"]) -> Int[AnyArray, "*#users slots"]:
         """The slate, or one at random where the trial decided against the plan, or no model was handed out.
@@ -499,7 +503,6 @@ class SumLearner(SlateLearner):
         residual, item = self.residual(own, turn)
         told = own.feedback & (turn.item >= 0)
         engagement = np.where(told, turn.engagement, 0)
-        assert self.fade is not None  # filled in
         return trials.add_click(own.view.tally, engagement, residual, item, self.fade, turn.item != ABSENT)
 
     def trial_part(self, own: PlatformState, tally: Any) -> Int[np.ndarray, "*#users numbers"]:
@@ -628,9 +631,8 @@ class SumLearner(SlateLearner):
 
 def choose_view(other: Bool[AnyArray, ""] | bool, fresh: View, there: View) -> View:
     """The view of one user: ``fresh`` of another user than before, else ``there``."""
-    if isinstance(other, np.ndarray | np.generic):
-        return map_trees(lambda new, old: np.where(other, new, old), fresh, there)
-    return jax.tree.map(lambda new, old: jnp.where(other, new, old), fresh, there)
+    xp = module_of(other)
+    return map_arrays(lambda new, old: xp.where(other, new, old), fresh, there)
 
 
 def _of_each(tree: PyTree, like: AnyArray) -> PyTree:

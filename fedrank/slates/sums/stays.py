@@ -7,7 +7,6 @@ and what platforms keep, so that a run goes on with either.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from fedrank.core.rng import WORLD
 from fedrank.core.streams import fold_words, run_words, stream, uniforms
 from fedrank.engine.native import stack_states
 from fedrank.engine.rounds import Rounds
+from fedrank.engine.simulator import stack_replies
 from fedrank.slates.sums import SummedSlates
 from fedrank.slates.sums.learner import PlatformState
 from fedrank.slates.sums.trial import FALLBACK
@@ -225,14 +225,9 @@ class StayRounds(Rounds):
         self, exchange: Exchange, state: PyTree, mine: list, asked: np.ndarray, key: UInt32[np.ndarray, "2"], index: int
     ) -> PyTree:
         """One exchange of one run; ``mine`` is what its platforms have, and is changed."""
-        request, replies = exchange.ask(state), []
+        request, replies = exchange.ask(state), [None] * len(mine)
         for k in np.flatnonzero(asked).tolist():
-            party, reply = exchange.respond(request, Party(None, mine[k]), exchange.draw(fold_words(key, k, index)))
+            draws = exchange.draw(fold_words(key, k, index))
+            party, replies[k] = exchange.respond(request, Party(None, mine[k]), draws)
             mine[k] = party.own
-            replies.append(reply)
-        fields = {}
-        for field in dataclasses.fields(replies[0]):
-            told = np.stack([getattr(reply, field.name) for reply in replies])
-            fields[field.name] = np.zeros((len(mine), *told.shape[1:]), told.dtype)
-            fields[field.name][asked] = told
-        return exchange.tell(state, type(replies[0])(**fields), asked)
+        return exchange.tell(state, stack_replies(exchange.reply, replies), asked)

@@ -51,7 +51,7 @@ from scipy.special import expit
 from fedrank.core.arrays import AnyArray, ArrayT, JaxArray, module_of, take
 from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.errors import ConfigError
-from fedrank.core.lazy import jax, jnp
+from fedrank.core.lazy import jax
 from fedrank.core.native import map_trees
 from fedrank.core.registry import Registry
 from fedrank.core.rng import uniform as to_uniform
@@ -63,8 +63,6 @@ from fedrank.slates.world.departures import Departure
 OBSERVATION_BOUND = 1.0
 #: Share of chocolate that leaves the exposure as it is; a tick without a click counts as this.
 NEUTRAL = 0.5
-#: Candidates are drawn by 16-bit arithmetic in :meth:`Satisfaction.random_slates`.
-MAX_CANDIDATES = 2**16
 #: Largest drift, either way: a factor of a thousand.
 MOST_DRIFT = 7.0
 #: The default choice model.
@@ -215,8 +213,6 @@ class Satisfaction:
         for name in ("candidates", "slate", "platforms", "features"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"A world needs {name} of at least 1, got {getattr(self, name)}.")
-        if self.candidates > MAX_CANDIDATES:
-            raise ConfigError(f"A world has at most {MAX_CANDIDATES:,} candidates, got {self.candidates:,}.")
         if self.slate > self.candidates:
             raise ConfigError(
                 f"A slate of {self.slate} items cannot be filled from {self.candidates} candidates; "
@@ -428,27 +424,6 @@ class Satisfaction:
             order=order.astype(xp.int32),
         )
 
-    def random_slates(self, key: Key[Array, ""]) -> Int[Array, "platforms slots"]:
-        """A slate of distinct candidates for every platform, every ordered choice equally likely.
-
-        The i-th item is drawn by its rank among the candidates that are left, then moved up past those taken before:
-        n² comparisons instead of a sort of all N. A rank is ⌊r · left / 2³²⌋ of a 32-bit word r, so that a candidate's
-        probability is off by less than N / 2³².
-        """
-        words = jax.random.bits(key, (self.slate, self.platforms))
-        ascending, slates = [], []
-        for place in range(self.slate):
-            item = _below(words[place], self.candidates - place)
-            for other in ascending:
-                item = item + (item >= other)
-            slates.append(item)
-            passing, kept = item, []
-            for other in ascending:
-                kept.append(jnp.minimum(other, passing))
-                passing = jnp.maximum(other, passing)
-            ascending = [*kept, passing]
-        return jnp.stack(slates, axis=-1)
-
     def _noise(self, symmetric: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         """Normal noise of standard deviation ``observation_noise``, truncated at ± 1, by inversion."""
         xp = module_of(symmetric)
@@ -498,12 +473,6 @@ class Satisfaction:
         if not self.fresh:
             observed = xp.where(done[..., None], observed, turns.observed)
         return Scene(user, draws.documents, observed), turns, done
-
-
-def _below(words: UInt32[Array, "*shape"], bound: int) -> Int[Array, "*shape"]:
-    """Random words to integers in 0 … bound − 1: the upper half of the product, from two halves of 16 bits."""
-    high, low = words >> 16, words & 0xFFFF
-    return ((high * bound + (low * bound >> 16)) >> 16).astype(jnp.int32)
 
 
 def _by_platform(rows: Shaped[ArrayT, "*users platforms *shape"], order: Int[AnyArray, "*users platforms"]) -> ArrayT:

@@ -105,15 +105,18 @@ def qrels(path: Path) -> Iterator[Judgement]:
             continue
         if len(cells) != _QRELS_COLUMNS:
             raise FormatError(
-                f"expected four columns (query, 0, document, grade), got {len(cells)}: {' '.join(cells)[:60]!r}.",
+                f"expected four columns (query, 0, document, grade), got {len(cells)}: {' '.join(cells)[:_SHOWN]!r}.",
                 path,
                 line,
             )
-        try:
-            grade = int(cells[3])
-        except ValueError as cause:
-            raise FormatError(f"the grade must be a whole number, got {cells[3][:40]!r}.", path, line) from cause
-        yield path, line, cells[0], cells[2], grade
+        yield path, line, cells[0], cells[2], _whole(cells[3], "grade", path, line)
+
+
+def _whole(cell: str, what: str, path: Path, line: int, more: str = "") -> int:
+    try:
+        return int(cell)
+    except ValueError as cause:
+        raise FormatError(f"the {what} must be a whole number, got {cell[:_SHOWN]!r}.{more}", path, line) from cause
 
 
 def _read_marked(path: Path, mark: str, number: re.Pattern[str]) -> Iterator[tuple[int, str, str]]:
@@ -440,13 +443,8 @@ def _beir(path: Path) -> Iterator[Judgement]:
             raise FormatError(
                 f"expected three columns between tabs ({', '.join(_HEADER)}), got {len(cells)}.", path, line
             )
-        try:
-            grade = int(cells[2])
-        except ValueError as cause:
-            where = f" The header must be {' '.join(_HEADER)}." if line == 1 else ""
-            got = cells[2][:_SHOWN]
-            raise FormatError(f"the score must be a whole number, got {got!r}.{where}", path, line) from cause
-        yield path, line, cells[0], cells[1], grade
+        header = f" The header must be {' '.join(_HEADER)}." if line == 1 else ""
+        yield path, line, cells[0], cells[1], _whole(cells[2], "score", path, line, header)
 
 
 # Documents, queries, judgements. Where a set circulates in two forms, the ways to name its files, in this order.

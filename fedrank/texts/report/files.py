@@ -17,17 +17,18 @@ from fedrank.core.errors import RunError
 from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.report.files import convert_content, json_object, parquet
+from fedrank.texts.insider import InsiderReads
 
 #: Columns of ``methods.parquet`` and their types.
-COLUMNS = {
-    "seed": "integer",
-    "round": "integer",
-    "method": "text",
-    "silo": "text",
-    "scope": "text",
-    "split": "text",
-    "measure": "text",
-    "value": "number",
+VALUES = {
+    "seed": int,
+    "round": int,
+    "method": str,
+    "silo": str,
+    "scope": str,
+    "split": str,
+    "measure": str,
+    "value": float,
 }
 
 #: The method whose run this is, and those that it is compared with, in the order in which they are shown.
@@ -40,11 +41,6 @@ SCOPES = {"own": "", "federation": ", all documents", "home": ", all documents, 
 
 #: How the difference to :data:`LOCAL` ends in ``metrics.parquet``; of a search, to Local's search at home.
 GAIN = ": gain over Local"
-
-#: A document is readable where more than this part of its words is read that a guess would not name.
-READABLE = 0.05
-#: A text is found where the area under the curve is above this; 0.5 is chance.
-FOUND = 0.6
 
 #: A measure of the paper that is a cost: 1 is best, larger is worse.
 COST = "MAP-JOS"
@@ -96,45 +92,13 @@ class Decision:
     held: int | None = None
 
 
-@dataclass(frozen=True)
-class Insider:
-    """Words that another silo reads of a silo's documents, by the attack that comes with the package.
-
-    Attributes:
-        share: Part of a document's words that it reads and that a guess does not name.
-        low: Lower end of a 99 % interval.
-        high: Upper end.
-        documents: Documents that it tried to read.
-        found: Area under the curve of its test whether a text is among the documents, with the ends of a 99 %
-            interval; None in runs that did not measure it.
-        texts: Texts that it looked for.
-    """
-
-    share: float
-    low: float
-    high: float
-    documents: int
-    found: tuple[float, float, float] | None = None
-    texts: int = 0
-
-    @property
-    def readable(self) -> bool:
-        """True if documents count as readable: more than 5 % of their words are read."""
-        return self.share > READABLE
-
-    @property
-    def finds(self) -> bool:
-        """True if it finds texts: the area is above 0.6, where 0.5 is chance."""
-        return self.found is not None and self.found[0] > FOUND
-
-
 @dataclass(frozen=True, eq=False)
 class TextRun:
     """Details of a run that only runs of silos with texts have.
 
     Attributes:
         silos: The silos, in the order of their numbers.
-        methods: Columns as :data:`COLUMNS`, finite values only.
+        methods: Columns as :data:`VALUES`, finite values only.
         measure: Measure of the gate and of the headline; the first measure of the configuration.
         decisions: Decisions of the gate; empty before the run wrote it, and without a local ranker to compare with.
         mode: One of :data:`fedrank.texts.config.MODES`, or that of a method from elsewhere.
@@ -163,7 +127,7 @@ class TextRun:
     beta: float
     generated: bool
     notes: tuple[str, ...] = ()
-    insider: Insider | None = None
+    insider: InsiderReads | None = None
 
     @property
     def protects(self) -> bool:
@@ -190,6 +154,10 @@ class TextRun:
     def search_measure(self) -> str | None:
         """The measure that is shown of searches of the whole federation; None if the run has none."""
         return next(iter(self.measures("federation")), None)
+
+    def measure_of(self, scope: str) -> str | None:
+        """The measure that is shown of a scope; None if the run has none."""
+        return self.measure if scope == "own" else self.search_measure
 
     def values(
         self, method: str, measure: str, *, scope: str = "own", split: str = "test", silo: str | None = None
@@ -282,7 +250,7 @@ def read_texts(folder: Path, *, finished: bool, expected: bool, measures: list[s
 
 
 def _methods(file: Path, measures: list[str]) -> Frame:
-    frame = parquet(file, COLUMNS)
+    frame = parquet(file, VALUES)
     frame = frame[np.isfinite(frame["value"])]
     if not len(frame.where(method=FEDERATED, scope="own")):
         raise RunError(f"{file}: has no values of {FEDERATED} on own documents. Run again to restore it.")
@@ -314,7 +282,7 @@ def _made(raw: Mapping[str, Json], methods: Frame, measure: str, decisions: tupl
         beta=float(raw["beta"]),
         generated=bool(raw.get("generated")),
         notes=tuple(map(str, raw.get("notes") or ())),
-        insider=_insider(raw.get("insider")),
+        insider=None if raw.get("insider") is None else InsiderReads(**{"precision": math.nan, **raw["insider"]}),
     )
 
 
@@ -327,17 +295,6 @@ def _silo(raw: Mapping[str, Json], words: int | None) -> TextSilo:
         pairs=int(raw["pairs"]),
         words=None if words is None else int(words),
     )
-
-
-def _insider(raw: Mapping[str, Json] | None) -> Insider | None:
-    if raw is None:
-        return None
-    share, low, high = (float(raw[name]) for name in ("share", "low", "high"))  # type: ignore[arg-type]
-    found = None
-    if raw.get("found") is not None:
-        area, least, most = (float(raw[name]) for name in ("found", "found_low", "found_high"))  # type: ignore[arg-type]
-        found = (area, least, most)
-    return Insider(share, low, high, int(raw["documents"]), found, int(raw.get("texts", 0)))  # type: ignore[arg-type]
 
 
 def _decision(raw: Mapping[str, Json]) -> Decision:

@@ -22,26 +22,12 @@ from fedrank.report import describe, sections, wording, words
 from fedrank.report.charts import Chart
 from fedrank.report.claims import Comparison, Measured, Number, Opening, Sentence, list_all, say
 from fedrank.report.figures import Level
-from fedrank.report.html import Html, bullets, h, warn
+from fedrank.report.html import bullets, h, warn
 from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Section, Shown
-from fedrank.report.statistics import mean_interval
 from fedrank.report.tables import Table, to_json
 from fedrank.texts.report import privacy, tables
-from fedrank.texts.report import privacy as text_privacy
-from fedrank.texts.report import tables as text_tables
 from fedrank.texts.report.files import BM25, BM25_EXACT, FEDERATED, LOCAL, METHODS, read_texts
-from fedrank.texts.report.tables import (
-    READABLE_TO_SILOS,
-    details_of,
-    gain,
-    gate_figure,
-    lacks_judgements,
-    lead,
-    learning_figure,
-    ledger_words,
-    queries_table,
-    unprotected,
-)
+from fedrank.texts.report.tables import details_of, lead
 from fedrank.texts.report.verdicts import gate_table, verdicts
 
 #: Name of the chart that the page opens with.
@@ -55,28 +41,10 @@ _CURVES = {
 }
 
 
-def opening_of(run: Run) -> Opening:
-    """Title, sentence, chart and numbers of a run of silos with texts."""
-    texts = details_of(run)
-    data = run.setting("data.name", run.setting("data"))
-    known = "generated texts" if run.shown.generated(run) or not isinstance(data, str) else data
-    title = f"Searching the texts of {len(texts.silos)} silos together: {known}"
-    sentence, numbers = _search_values(run) if _of_search(run) else _own(run)
-    if not texts.protects:
-        sentence += say(" Nothing protects the documents: see the warning.")
-    elif texts.insider is not None and texts.insider.readable:
-        sentence += say(" Other silos can read the documents: see the warning.")
-    elif texts.insider is not None and texts.insider.found is not None and not texts.insider.finds:
-        sentence += _hidden(run)
-    costs = [one for one in (sections.sent(run, len(texts.silos), "in all"), privacy.privacy_number(run)) if one]
-    chart = (CHART, f"{_title(run)}. The same numbers are in the tables below.") if _levels(run) else ("", "")
-    return Opening(title, sentence + describe.closing(run), (*numbers, *costs), *chart, advice=_ADVICE)
-
-
 def _of_search(run: Run) -> bool:
     """True if the page opens with the search of all documents: it has values, and foreign documents are judged."""
     from_home = lead(run, FEDERATED, BM25, scope="federation", at="home")
-    return from_home is not None and not lacks_judgements(run)
+    return from_home is not None and not tables.lacks_judgements(run)
 
 
 def _search_values(run: Run) -> tuple[Sentence, list[Number]]:
@@ -100,7 +68,7 @@ def _hidden(run: Run) -> Sentence:
         " Other silos were not seen to read the documents or to tell whether a text is there (see the attacks below)"
     )
     seen, exact = (_mean(run, name, "federation") for name in (BM25, BM25_EXACT))
-    if lacks_judgements(run) or not exact:
+    if tables.lacks_judgements(run) or not exact:
         return say(said, ".")
     measure = str(details_of(run).search_measure)
     said += say(": BM25 reaches ", Measured(seen, measure), " in what they see, and ", Measured(exact, measure))
@@ -109,7 +77,7 @@ def _hidden(run: Run) -> Sentence:
 
 def _own(run: Run) -> tuple[Sentence, list[Number]]:
     measure = details_of(run).measure
-    over_bm25, over_local = lead(run, FEDERATED, BM25), gain(run)
+    over_bm25, over_local = lead(run, FEDERATED, BM25), tables.gain(run)
     found, numbers = [], []
     for name, value, said in ((BM25, over_bm25, "plain BM25"), (LOCAL, over_local, "one trained by the silo alone")):
         if value is not None:
@@ -123,7 +91,6 @@ def _own(run: Run) -> tuple[Sentence, list[Number]]:
 
 
 def _levels(run: Run) -> list[Level]:
-    texts = details_of(run)
     rows = (
         [
             ("Trained ranker, all documents", FEDERATED, "federation"),
@@ -140,16 +107,12 @@ def _levels(run: Run) -> list[Level]:
     )
     levels = []
     for name, method, scope in rows:
-        measure = texts.measure if scope == "own" else texts.search_measure
-        values = list(texts.values(method, str(measure), scope=scope).values())
-        if values:
-            found = mean_interval(values)
-            ours = method == FEDERATED
-            low, high = (
-                (found.low, found.high) if ours and found.low is not None and found.high is not None else (None, None)
-            )
-            ends = (None, None) if low is None or high is None else (max(low, 0.0), min(high, 1.0))
-            levels.append(Level(name, found.mean, *ends, ours=ours))
+        ours, found = method == FEDERATED, tables.level(run, method, scope)
+        if found is None:
+            continue
+        low, high = (found.low, found.high) if ours else (None, None)
+        ends = () if low is None or high is None else (max(low, 0.0), min(high, 1.0))
+        levels.append(Level(name, found.mean, *ends, ours=ours))
     return levels
 
 
@@ -159,58 +122,8 @@ def _title(run: Run) -> str:
 
 
 def _mean(run: Run, method: str, scope: str) -> float:
-    texts = details_of(run)
-    measure = texts.measure if scope == "own" else texts.search_measure
-    values = list(texts.values(method, str(measure), scope=scope).values())
-    return mean_interval(values).mean if values else 0.0
-
-
-def charts(run: Run) -> dict[str, Chart]:
-    """All figures of the page, by the name that their files have."""
-    made = {
-        CHART: sections.opening_chart(run, _levels(run), _title(run)),
-        "curve-own": learning_figure(run, "own"),
-        "curve-search": learning_figure(run, "federation"),
-        "gate": gate_figure(run),
-    }
-    return {name: chart for name, chart in made.items() if chart is not None}
-
-
-def page(run: Run, drawn: Mapping[str, Chart]) -> Page:
-    """The page as data.
-
-    Args:
-        run: A run of silos with texts.
-        drawn: From :func:`charts`.
-    """
-    search = text_tables.search_table(run)
-    warned = (unprotected(run), READABLE_TO_SILOS)  # said by the warning
-    return Page(
-        run.shown.opening(run),
-        tuple(said for said in describe.other_caveats(run) if said not in warned),
-        (
-            sections.found(verdicts(run)),
-            Section("methods", "Methods", (text_tables.methods_table(run), queries_table(run))),
-            Section("search", "Searching together", (search,)) if search is not None else None,
-            _silos(run, drawn),
-            sections.curves(run, drawn, _CURVES),
-            _privacy(run),
-            sections.left(run, text_tables.crossed_table(run)),
-            _data(run),
-            sections.repeat(run),
-            sections.configuration(run, notes=False),
-            sections.citation(run),
-        ),
-        _warning(run),
-    )
-
-
-def _warning(run: Run) -> Html | None:
-    said = text_privacy.warning(run)
-    if said is None:
-        return None
-    title, lines = said
-    return warn(title, *(h("p", line) for line in lines))
+    found = tables.level(run, method, scope)
+    return found.mean if found else 0.0
 
 
 def _silos(run: Run, drawn: Mapping[str, Chart]) -> Section:
@@ -218,12 +131,12 @@ def _silos(run: Run, drawn: Mapping[str, Chart]) -> Section:
     if "gate" in drawn:
         said = "What adopting the federation’s ranker is worth to each silo in each seed; the table below has the sums"
         figure = h("div", drawn["gate"].figure("gate", describe.chart_words(run, said)), class_="matrix")
-    return Section("silos", "Silo by silo", (text_tables.silos_table(run), figure, gate_table(run)))
+    return Section("silos", "Silo by silo", (tables.silos_table(run), figure, gate_table(run)))
 
 
 def _privacy(run: Run) -> Section:
     statement = [h("p", h("b", f"Mode {details_of(run).mode}. "), line) for line in words.privacy_words(run)]
-    shown = (text_privacy.epsilon_table(run), text_privacy.errors_table(run))
+    shown = (privacy.epsilon_table(run), privacy.errors_table(run))
     return Section("privacy", "Privacy of documents", (*statement, *shown, sections.list_coverage(run)))
 
 
@@ -232,7 +145,7 @@ def _data(run: Run) -> Section:
     first = "Generated data: no real collection." if texts.generated else None
     items = [*([first] if first else ()), *texts.notes]
     notes = bullets(items) if items else None
-    return Section("data", "Data", (text_tables.data_table(run), notes))
+    return Section("data", "Data", (tables.data_table(run), notes))
 
 
 class TextsShown(Shown):
@@ -281,16 +194,16 @@ class TextsShown(Shown):
 
     @override
     def more_caveats(self, run: Run) -> list[str]:
-        out = [unprotected(run)] if not run.details.protects else []
+        out = [tables.unprotected(run)] if not run.details.protects else []
         if not out and run.details.insider is not None and run.details.insider.readable:
-            out.append(READABLE_TO_SILOS)
+            out.append(tables.READABLE_TO_SILOS)
         if run.setting("sketch.as_published"):
             out.append("Features as printed")
         return [*out, *describe.few_seeds(run)]
 
     @override
     def ledger_words(self, run: Run) -> list[str]:
-        return ledger_words(run)
+        return tables.ledger_words(run)
 
     @override
     def summarised(self, run: Run, measure: str) -> bool:
@@ -343,15 +256,53 @@ class TextsShown(Shown):
 
     @override
     def opening(self, run: Run) -> Opening:
-        return opening_of(run)
+        texts = details_of(run)
+        data = run.setting("data.name", run.setting("data"))
+        known = "generated texts" if self.generated(run) or not isinstance(data, str) else data
+        title = f"Searching the texts of {len(texts.silos)} silos together: {known}"
+        sentence, numbers = _search_values(run) if _of_search(run) else _own(run)
+        if not texts.protects:
+            sentence += say(" Nothing protects the documents: see the warning.")
+        elif texts.insider is not None and texts.insider.readable:
+            sentence += say(" Other silos can read the documents: see the warning.")
+        elif texts.insider is not None and texts.insider.found is not None and not texts.insider.finds:
+            sentence += _hidden(run)
+        costs = [one for one in (sections.sent(run, len(texts.silos), "in all"), privacy.privacy_number(run)) if one]
+        chart = (CHART, f"{_title(run)}. The same numbers are in the tables below.") if _levels(run) else ("", "")
+        return Opening(title, sentence + describe.closing(run), (*numbers, *costs), *chart, advice=_ADVICE)
 
     @override
     def charts(self, run: Run) -> dict[str, Chart]:
-        return charts(run)
+        made = {
+            CHART: sections.opening_chart(run, _levels(run), _title(run)),
+            "curve-own": tables.learning_figure(run, "own"),
+            "curve-search": tables.learning_figure(run, "federation"),
+            "gate": tables.gate_figure(run),
+        }
+        return {name: chart for name, chart in made.items() if chart is not None}
 
     @override
     def page(self, run: Run, charts: Mapping[str, Chart]) -> Page:
-        return page(run, charts)
+        search, warning = tables.search_table(run), privacy.warning(run)
+        warned = (tables.unprotected(run), tables.READABLE_TO_SILOS)  # said by the warning
+        return Page(
+            self.opening(run),
+            tuple(said for said in describe.other_caveats(run) if said not in warned),
+            (
+                sections.found(verdicts(run)),
+                Section("methods", "Methods", (tables.methods_table(run), tables.queries_table(run))),
+                Section("search", "Searching together", (search,)) if search is not None else None,
+                _silos(run, charts),
+                sections.curves(run, charts, _CURVES),
+                _privacy(run),
+                sections.left(run, tables.crossed_table(run)),
+                _data(run),
+                sections.repeat(run),
+                sections.configuration(run, notes=False),
+                sections.citation(run),
+            ),
+            None if warning is None else warn(warning[0], *(h("p", line) for line in warning[1])),
+        )
 
     @override
     def final(self, run: Run) -> Table:
@@ -377,7 +328,7 @@ class TextsShown(Shown):
             "search": tables.search_table(run),
             "silos": tables.silos_table(run),
             "gate": gate_table(run),
-            "by_query": queries_table(run),
+            "by_query": tables.queries_table(run),
             "count_errors": privacy.errors_table(run),
         }
         return {

@@ -12,7 +12,8 @@ from fedrank.report import wording
 from fedrank.report.claims import Named, Number, Spent
 from fedrank.report.run import Run
 from fedrank.report.tables import Column, Table
-from fedrank.texts.report.files import READABLE, Insider, TextRun
+from fedrank.texts.insider import READABLE, InsiderReads
+from fedrank.texts.report.files import TextRun
 from fedrank.texts.report.tables import details_of
 
 #: A document that has a word has it at least once: an error of this size is as large as the smallest such count.
@@ -59,11 +60,11 @@ def reading_words(run: Run) -> str | None:
     )
 
 
-def _found_words(read: Insider) -> str:
+def _found_words(read: InsiderReads) -> str:
     """Result of the test whether a text is present; empty where it was not made."""
     if read.found is None:
         return ""
-    area, low, high = (f"{part:.2f}" for part in read.found)
+    area, low, high = (f"{part:.2f}" for part in (read.found, read.found_low, read.found_high))
     says = "tells" if read.finds else "does not tell"
     return (
         f" It {says} whether a text is among them: AUC {area} (99 % interval {low} to {high}, "

@@ -23,7 +23,7 @@ from fedrank.report import describe, figures, wording, words
 from fedrank.report.charts import Chart, Entry, Panel, compose, cross, decimal_labels, nice_domain, ticks
 from fedrank.report.files import parquet
 from fedrank.report.run import Run
-from fedrank.report.significance import adjust, compare_per_query
+from fedrank.report.significance import adjust_known, compare_per_query, p_text
 from fedrank.report.statistics import Estimate, difference, mean_interval
 from fedrank.report.tables import Column, Table
 from fedrank.report.words import flows
@@ -141,13 +141,19 @@ def lead(
         silo: Name of a silo; None for the mean over silos.
     """
     texts = details_of(run)
-    measure = texts.measure if scope == "own" else texts.search_measure
+    measure = texts.measure_of(scope)
     if measure is None:
         return None
     ours, theirs = (
         texts.values(name, measure, scope=where, silo=silo) for name, where in ((method, scope), (other, at or scope))
     )
     return difference(ours, theirs) if ours and theirs else None
+
+
+def level(run: Run, method: str, scope: str) -> Estimate | None:
+    """Value of a method on test queries in the measure that is shown of a scope; None where it has none."""
+    texts = details_of(run)
+    return mean_of_seeds(texts.values(method, str(texts.measure_of(scope)), scope=scope))
 
 
 def lacks_judgements(run: Run) -> bool:
@@ -284,7 +290,7 @@ def data_table(run: Run) -> Table:
         Column("words", "different query words", numeric=True),
     )
     notes = ("Of the first seed. A cross pair is an own query with another silo’s document.",)
-    return Table("Who has what", columns, tuple(rows), notes if cut_anew(run) or len(run.seeds) > 1 else notes[:1])
+    return Table("Who has what", columns, tuple(rows), notes)
 
 
 def crossed_table(run: Run) -> Table | None:
@@ -412,7 +418,7 @@ def learning_figure(run: Run, scope: str = "own") -> Chart | None:
         None if the run has no such measure.
     """
     texts = details_of(run)
-    measure = texts.measure if scope == "own" else texts.search_measure
+    measure = texts.measure_of(scope)
     if measure is None:
         return None
     named = measure + SCOPES[scope]
@@ -462,7 +468,7 @@ def gate_figure(run: Run) -> Any | None:
     return compose([panel], "What adopting is worth, and what was decided", said, legend)
 
 
-_PER_QUERY = {"split": "text", "qid": "text", "ranker": "text", "measure": "text", "value": "number"}
+_PER_QUERY = {"split": str, "qid": str, "ranker": str, "measure": str, "value": float}
 
 
 def queries_table(run: Run) -> Table | None:
@@ -495,7 +501,7 @@ def queries_table(run: Run) -> Table | None:
         found.append((about, label, compare_per_query(values, other)[0]))
     if not found:
         return None
-    by_t, by_r = (_adjust([getattr(row, key) for _, _, row in found]) for key in ("p_t", "p_randomisation"))
+    by_t, by_r = (adjust_known([getattr(row, key) for _, _, row in found]) for key in ("p_t", "p_randomisation"))
     rows = [
         {
             "about": about,
@@ -505,8 +511,8 @@ def queries_table(run: Run) -> Table | None:
                 row.difference, None if row.high is None else row.high - row.difference, row.queries
             ),
             "wins": f"{row.wins}/{row.ties}/{row.losses}",
-            "p_t": _p(t),
-            "p_r": _p(r),
+            "p_t": p_text(t),
+            "p_r": p_text(r),
         }
         for (about, label, row), t, r in zip(found, by_t, by_r, strict=True)
     ]
@@ -533,13 +539,3 @@ def _by_query(frame: Frame, ranker: str, measure: str) -> dict[str, float]:
 
 def _array(values: Mapping[str, float], keys: Sequence[str]) -> np.ndarray:
     return np.array([values[key] for key in keys])
-
-
-def _adjust(values: Sequence[float | None]) -> list[float | None]:
-    tested = [(i, value) for i, value in enumerate(values) if value is not None]
-    adjusted = dict(zip((i for i, _ in tested), adjust([v for _, v in tested]).tolist(), strict=True))
-    return [adjusted.get(i) for i in range(len(values))]
-
-
-def _p(value: float | None) -> str:
-    return "–" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"

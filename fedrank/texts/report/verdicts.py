@@ -18,7 +18,7 @@ from fedrank.core.trees import Json
 from fedrank.report import wording
 from fedrank.report.claims import diff_words
 from fedrank.report.run import Run
-from fedrank.report.statistics import Estimate, direction, mean_interval
+from fedrank.report.statistics import Estimate, direction
 from fedrank.report.tables import Column, Table
 from fedrank.texts.report.files import BM25, BM25_EXACT, EXACT, FEDERATED, GLOBAL, LOCAL, Decision
 from fedrank.texts.report.tables import (
@@ -28,6 +28,7 @@ from fedrank.texts.report.tables import (
     gain,
     lacks_judgements,
     lead,
+    level,
     mean_of_seeds,
     seeds_in_words,
     spread,
@@ -172,8 +173,7 @@ def verdicts(run: Run) -> list[str]:
 
 def _gain(run: Run, scope: str) -> list[str]:
     """The federation's ranker against Local and BM25, which a silo has without a federation."""
-    texts = details_of(run)
-    measure = texts.measure if scope == "own" else texts.search_measure
+    measure = details_of(run).measure_of(scope)
     at = "own" if scope == "own" else "home"
     if measure is None:
         return []
@@ -185,18 +185,19 @@ def _gain(run: Run, scope: str) -> list[str]:
     if not gains:
         return []
     where = "" if scope == "own" else " at home"
-    ours = _level(run, FEDERATED, measure, scope)
-    others = " and ".join(f"{method}{where} {_level(run, method, measure, at):.{DIGITS}f}" for method in gains)
+    others = " and ".join(f"{method}{where} {_level(run, method, at)}" for method in gains)
     differences = " and ".join(f"minus {method}{where} {diff_words(estimate)}" for method, estimate in gains.items())
     said = UNJUDGED if scope == "federation" and lacks_judgements(run) else _helps(gains, scope)
     return [
-        f"{_WHERE[scope]}, {FEDERATED} reaches {measure} {ours:.{DIGITS}f}, {others}. {FEDERATED} {differences}, "
-        f"paired over {seeds_in_words(run)}. {said}"
+        f"{_WHERE[scope]}, {FEDERATED} reaches {measure} {_level(run, FEDERATED, scope)}, {others}. {FEDERATED} "
+        f"{differences}, paired over {seeds_in_words(run)}. {said}"
     ]
 
 
-def _level(run: Run, method: str, measure: str, scope: str) -> float:
-    return mean_interval(list(details_of(run).values(method, measure, scope=scope).values())).mean
+def _level(run: Run, method: str, scope: str) -> str:
+    found = level(run, method, scope)
+    assert found is not None  # it has a gain
+    return f"{found.mean:.{DIGITS}f}"
 
 
 def _helps(gains: Mapping[str, Estimate], scope: str) -> str:
@@ -264,13 +265,12 @@ def _cross_pairs(run: Run, scope: str) -> list[str]:
 def _taken(run: Run, scope: str) -> list[str]:
     """The part of the gain with exact features that noise and collisions of sketches cost."""
     ours, exact = gain(run, scope=scope), gain(run, EXACT, scope=scope)
-    if (
-        ours is None
-        or exact is None
-        or direction(ours) in ("gain", "unknown")
-        or (scope != "own" and lacks_judgements(run))
-    ):
+    cost = lead(run, EXACT, FEDERATED, scope=scope)
+    if ours is None or exact is None or cost is None or direction(ours) in ("gain", "unknown"):
         return []
+    if scope != "own" and lacks_judgements(run):
+        return []
+    costs = f"exact features minus {FEDERATED}: {diff_words(cost)}."
     if direction(exact) == "loss":
         return [
             f"With exact features in place of sketches it is {diff_words(exact)} over Local: a loss too, which is not "
@@ -279,13 +279,12 @@ def _taken(run: Run, scope: str) -> list[str]:
     if direction(exact) == "neither":
         return [
             f"With exact features in place of sketches it is {diff_words(exact)} over Local: the seeds do not tell "
-            f"that from no gain either. What sketches cost, exact features minus {FEDERATED}: {_cost(run, scope)}."
+            f"that from no gain either. What sketches cost, {costs}"
         ]
-    cost = lead(run, EXACT, FEDERATED, scope=scope)
-    if cost is None or direction(cost) != "gain":
+    if direction(cost) != "gain":
         return [
             f"With exact features in place of sketches it is {diff_words(exact)} over Local; the seeds do not tell "
-            f"that sketches cost anything, exact features minus {FEDERATED}: {_cost(run, scope)}."
+            f"that sketches cost anything, {costs}"
         ]
     cause = (
         "What words share in the sketches takes"
@@ -294,7 +293,7 @@ def _taken(run: Run, scope: str) -> list[str]:
     )
     return [
         f"{cause} the gain over Local: with exact features in place of sketches there is one, {diff_words(exact)}. "
-        f"What sketches cost, exact features minus {FEDERATED}: {_cost(run, scope)}.",
+        f"What sketches cost, {costs}",
         *(_at_owners(run) if scope == "federation" else []),
     ]
 
@@ -314,9 +313,3 @@ def _at_owners(run: Run) -> list[str]:
 def _budget(run: Run) -> str:
     epsilon = run.setting("sketch.epsilon")
     return "" if epsilon is None else f" of this privacy budget (ε = {wording.number(epsilon)})"
-
-
-def _cost(run: Run, scope: str) -> str:
-    cost = lead(run, EXACT, FEDERATED, scope=scope)
-    assert cost is not None  # both have a gain
-    return diff_words(cost)

@@ -20,10 +20,11 @@ hides nothing from the other silos.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float32, Int32, Int64, Integer, Real
@@ -119,10 +120,7 @@ def hash_terms(terms: Sequence[str], shape: SketchShape, secret: bytes) -> Hashe
 
 
 def hash_matrix(hashes: Hashes, shape: SketchShape) -> csr_array:
-    """The linear map from counts to sketches: int32 [terms, z · w] with z signed ones in each row.
-
-    ``(counts @ hash_matrix(...)).toarray().reshape(-1, z, w)`` is :func:`encode`, only slower.
-    """
+    """The linear map from counts to sketches: int32 [terms, z · w] with z signed ones in each row."""
     terms = len(hashes.rows)
     return csr_array(
         (hashes.signs.ravel(), flat_cells(hashes.rows, shape).ravel(), np.arange(terms + 1) * shape.z),
@@ -150,15 +148,11 @@ def encode(counts: csr_array, hashes: Hashes, shape: SketchShape) -> Int32[np.nd
     Raises:
         DataError: Counts and hashes are not of the same terms, or counts are not whole numbers.
     """
-    from fedrank.texts.sketch.kernel import build
-
     _check_terms(counts.shape[1], hashes, shape)  # type: ignore[index] - scipy has no types
     if not np.issubdtype(counts.dtype, np.integer):
         raise DataError(f"a sketch is made of counts, whole numbers; got an array of {counts.dtype}.")
-    lines = flat_cells(hashes.rows, shape)
-    return build(counts.indptr, counts.indices, counts.data, lines, hashes.signs, shape.cells).reshape(
-        -1, shape.z, shape.w
-    )
+    product: Any = counts @ hash_matrix(hashes, shape)  # scipy has no types
+    return product.toarray().astype(np.int32).reshape(-1, shape.z, shape.w)
 
 
 def encode_totals(totals: Real[np.ndarray, " terms"], hashes: Hashes, shape: SketchShape) -> Int64[np.ndarray, "z w"]:
@@ -178,42 +172,69 @@ def encode_totals(totals: Real[np.ndarray, " terms"], hashes: Hashes, shape: Ske
     return sketch.reshape(shape.z, shape.w)
 
 
-class Cells:
-    """The sketches of many documents, laid out for answering: one cell of all documents lies together.
+def cells_at(
+    sketches: Real[np.ndarray, "documents z w"], rows: Integer[np.ndarray, "questions z"]
+) -> Real[np.ndarray, "questions documents z"]:
+    """The cells that questions ask for.
+
+    Args:
+        sketches: Of many documents, with or without noise.
+        rows: Of each question a cell of each row.
+
+    Raises:
+        DataError: A number of a cell is not in 0 … w − 1.
+    """
+    z, w = sketches.shape[1:]
+    if rows.shape[1] != z or (rows.size and not 0 <= rows.min() <= rows.max() < w):
+        raise DataError(f"a question names {z} cells, each from 0 to {w - 1}.")
+    return sketches[:, np.arange(z), rows].swapaxes(0, 1)
+
+
+def by_cell(sketches: Real[np.ndarray, "documents z w"]) -> Real[np.ndarray, "cells documents"]:
+    """Sketches laid out for answering: one cell of all documents lies together, int32 or float32 [z · w, documents].
 
     A question reads z cells of every document. With a document's cells together that is a jump for every cell; with a
     cell's documents together it is z runs of memory.
 
-    Args:
-        sketches: Integers, or floats with noise. Kept as int32 or float32.
-
     Raises:
-        DataError: Integers do not fit into 32 bits, or the array has not three axes.
-
-    Attributes:
-        values: int32 or float32 [z · w, documents].
+        DataError: Integers do not fit into 32 bits.
     """
+    return np.ascontiguousarray(_narrow(sketches).reshape(len(sketches), sketches.shape[1] * sketches.shape[2]).T)
 
-    def __init__(self, sketches: Real[np.ndarray, "documents z w"]):
-        if sketches.ndim != 3:
-            raise DataError(f"sketches have three axes (documents, z, w), got {sketches.ndim}.")
-        from fedrank.texts.sketch.kernel import transpose
 
-        self.n_documents, self.z, self.w = sketches.shape
-        self.values = transpose(_narrow(sketches).reshape(self.n_documents, self.z * self.w))
+@functools.cache
+def network(size: int) -> tuple[tuple[int, int], ...]:
+    """Steps of a sorting network that bring the middle of ``size`` numbers, at least 1, to its place or places.
 
-    def look_up(self, rows: Integer[np.ndarray, "questions z"]) -> Real[np.ndarray, "questions documents z"]:
-        """The cells that questions ask for, without noise.
+    Batcher's odd-even merge sort (Knuth volume 3, 5.2.2, Algorithm M), of which only the steps that the middle depends
+    on are kept: pairs of places i < j to put in order, one after another. Every step is the same for all documents.
+    """
+    steps: list[tuple[int, int]] = []
+    top = p = 1 << max((size - 1).bit_length() - 1, 0)
+    while p and size > 1:
+        q, r, d = top, 0, p
+        while True:
+            steps += [(i, i + d) for i in range(size - d) if i & p == r]
+            if q == p:
+                break
+            d, q, r = q - p, q // 2, p
+        p //= 2
+    needed, kept = {(size - 1) // 2, size // 2}, []
+    for step in reversed(steps):
+        if needed & set(step):
+            needed |= set(step)
+            kept.append(step)
+    return tuple(reversed(kept))
 
-        Args:
-            rows: A cell of each row.
 
-        Raises:
-            DataError: A number of a cell is not in 0 … w − 1.
-        """
-        if rows.ndim != 2 or rows.shape[1] != self.z or (rows.size and not 0 <= rows.min() <= rows.max() < self.w):
-            raise DataError(f"a question names {self.z} cells, each from 0 to {self.w - 1}.")
-        return self.values[np.arange(self.z) * self.w + rows].swapaxes(1, 2)
+def _middle(signed: Float32[np.ndarray, "z *counts"], kind: str) -> Float32[np.ndarray, "*counts"]:
+    """Median of each count's cells, or their minimum for count-min."""
+    if kind == "count-min":
+        return signed.min(axis=0)
+    rows = list(signed)
+    for i, j in network(len(rows)):
+        rows[i], rows[j] = np.minimum(rows[i], rows[j]), np.maximum(rows[i], rows[j])
+    return np.float32(0.5) * (rows[(len(rows) - 1) // 2] + rows[len(rows) // 2])
 
 
 def estimate(
@@ -233,45 +254,41 @@ def estimate(
     Raises:
         DataError: There are no positions.
     """
-    from fedrank.texts.sketch.kernel import medians
-
     if kind not in KINDS:
         raise UnknownNameError("kind of sketch", kind, KINDS)
     signed = np.multiply(answers, signs, dtype=np.float32, casting="unsafe")
-    positions = signed.shape[-1]
-    if not positions:
+    if not signed.shape[-1]:
         raise DataError("an estimate needs the answer at one position at least, got none.")
-    lead = signed.shape[:-1]
-    values = np.moveaxis(signed, -1, 0).reshape(positions, -1)
-    return medians(values, kind == "count-min").reshape(lead)
+    return _middle(np.ascontiguousarray(np.moveaxis(signed, -1, 0)), kind)
 
 
 def counts_of(
-    cells: Cells,
-    hashes: Hashes,
-    shape: SketchShape,
-    at_least: float = 0.0,
+    sketches: Real[np.ndarray, "documents z w"], hashes: Hashes, shape: SketchShape, at_least: float = 0.0
 ) -> Float32[np.ndarray, "terms documents"]:
-    """The estimated count of every term in every document, in one fused pass.
+    """The estimated count of every term in every document.
 
-    Equals ``estimate(cells.look_up(rows), signs)`` without an array of [terms, documents, z].
+    Equals ``estimate(cells_at(sketches, rows), signs)`` without an array of [terms, documents, z].
 
     Args:
-        cells: Sketches of documents, with or without noise.
+        sketches: With or without noise.
         hashes: Hashes of the terms asked about.
         shape: Rows and cells.
         at_least: Estimates below are raised to it; ``-inf`` leaves them as they are. A count is not negative, and
             clipping noise at 0 makes the mean of small counts too large.
 
     Raises:
-        DataError: Cells and hashes are not of the shape.
+        DataError: Sketches and hashes are not of the shape.
     """
-    from fedrank.texts.sketch.kernel import counts
-
     _check_terms(len(hashes.rows), hashes, shape)
-    if (cells.z, cells.w) != (shape.z, shape.w):
-        raise DataError(f"cells are of {cells.z} x {cells.w}, the shape is {shape.z} x {shape.w}.")
-    return counts(cells.values, flat_cells(hashes.rows, shape), hashes.signs, shape.kind == "count-min", at_least)
+    if sketches.shape[1:] != (shape.z, shape.w):
+        raise DataError(
+            f"sketches are of {sketches.shape[1]} x {sketches.shape[2]}, the shape is {shape.z} x {shape.w}."
+        )
+    cells, signs = by_cell(sketches).astype(np.float32), hashes.signs.astype(np.float32)
+    out = np.empty((len(signs), len(sketches)), np.float32)
+    for term, lines in enumerate(flat_cells(hashes.rows, shape)):
+        out[term] = _middle(cells[lines] * signs[term, :, None], shape.kind)
+    return np.maximum(out, np.float32(at_least))
 
 
 def _check_terms(terms: int, hashes: Hashes, shape: SketchShape) -> None:
@@ -283,7 +300,7 @@ def _check_terms(terms: int, hashes: Hashes, shape: SketchShape) -> None:
 
 
 def _narrow(array: Real[np.ndarray, " ..."]) -> Real[np.ndarray, " ..."]:
-    """The array as int32 or float32, the two types that kernels are compiled for."""
+    """The array as int32 or float32."""
     if array.dtype in (np.int32, np.float32):
         return array
     if not np.issubdtype(array.dtype, np.integer):

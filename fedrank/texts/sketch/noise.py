@@ -57,6 +57,9 @@ from fedrank.privacy.calibration import concentrated_epsilon, gaussian_sigma, la
 from fedrank.privacy.noise.arrays import drawn, exact_gaussian, exact_laplace
 from fedrank.texts.config import MODES
 
+#: What noise is drawn from: a simulation's generator, or None, the operating system.
+Source = np.random.Generator | None
+
 #: Kinds of noise on integers.
 MECHANISMS = ("laplace", "gaussian")
 
@@ -155,7 +158,7 @@ class SketchNoise:
         return _sigma(self.epsilon, self.delta, math.sqrt(distance / self.part(what)))
 
     def publish(
-        self, sketches: Integer[np.ndarray, "documents z w"], rng: np.random.Generator | None = None
+        self, sketches: Integer[np.ndarray, "documents z w"], rng: Source = None
     ) -> Int32[np.ndarray, "documents z w"]:
         """Sketches with noise, to be handed out once and never drawn again; values are clipped to 32 bits.
 
@@ -176,9 +179,7 @@ class SketchNoise:
             published[part] = np.clip(noisy, _INT32.min, _INT32.max)
         return published
 
-    def sizes(
-        self, sizes: Integer[np.ndarray, "*lead 2"], rng: np.random.Generator | None = None
-    ) -> Int64[np.ndarray, "*lead 2"]:
+    def sizes(self, sizes: Integer[np.ndarray, "*lead 2"], rng: Source = None) -> Int64[np.ndarray, "*lead 2"]:
         """Lengths and numbers of different words with noise, to be handed out once; they may be negative.
 
         Args:
@@ -187,7 +188,7 @@ class SketchNoise:
         """
         return sizes + self.draw("sizes", sizes.shape, rng)
 
-    def draw(self, what: str, shape: tuple[int, ...], rng: np.random.Generator | None) -> Int64[np.ndarray, " ..."]:
+    def draw(self, what: str, shape: tuple[int, ...], rng: Source) -> Int64[np.ndarray, " ..."]:
         """Noise alone; zeros where the mode has none.
 
         Args:
@@ -208,9 +209,7 @@ def _sigma(epsilon: float, delta: float, distance: float) -> float:
     return gaussian_sigma(epsilon, delta, distance)  # a search, and every block of noise asks
 
 
-def statistics_noise(
-    noise: SketchNoise, shape: int | tuple[int, ...], rng: np.random.Generator | None = None
-) -> Int64[np.ndarray, " ..."]:
+def statistics_noise(noise: SketchNoise, shape: int | tuple[int, ...], rng: Source = None) -> Int64[np.ndarray, " ..."]:
     """Noise that a silo adds to its statistics (sketches of document frequencies and occurrences, number of words).
 
     Each silo adds all of the noise that protects its own occurrences, with a secure sum or without one. The sum then

@@ -116,7 +116,7 @@ def test_a_run_that_goes_on_with_longer_calls_is_evaluated_in_the_same_rounds(co
     """How many rounds a call takes may differ between the process that stopped and the one that goes on."""
     folder = tmp_path / "run"
     with monkeypatch.context() as short, pytest.raises(SystemExit):
-        short.setattr(runner, "_PER_CALL", 1)
+        short.setattr(runner.Runner, "per_call", 1)
         run_experiment(config, folder, listener=StopAt(4, killed))  # its last checkpoint is of round 3
     resume_experiment(folder)
     assert sorted_metrics(folder).equals(sorted_metrics(finished))

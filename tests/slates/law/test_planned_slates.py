@@ -121,7 +121,7 @@ def test_a_plan_is_the_best_of_all_slates_round_by_round():
     # By brute force over all slates of two, in place of Dinkelbach's method, and at the grid's own nodes.
     fade = 0.0  # then every trace after a click is −z, wherever the user was
     lists = jnp.asarray(np.random.default_rng(1).random((LISTS, 3)), jnp.float32)
-    typical = float(mean_click(SMALL, lists))
+    typical = float(mean_click(SMALL, SMALL.appeal(lists), 2.0 * lists - 1.0))
     # The other platform's users mind otherwise what they clicked.
     found = np.asarray(
         plan(SMALL, fade, Models(jnp.asarray(MODEL), jnp.asarray(OTHERS)), lists, jnp.float32(typical), jnp.int32(0))
@@ -161,7 +161,7 @@ def test_others_act_until_the_user_leaves():
 def test_without_a_click_a_round_is_worth_what_is_to_come():
     later = jnp.linspace(0.0, 1.0, 41)
     nothing = models_at(jnp.zeros(4), jnp.int32(0))
-    values = worth(SMALL, 0.5, nothing, later, jnp.float32(2.0), jnp.zeros(1), jnp.float32(0), jnp.float32(0))
+    values = worth(0.5, nothing, later, jnp.float32(2.0), jnp.zeros(1), jnp.float32(0), jnp.float32(0))
     # The trace fades to 1, half-way from the middle of ± 2 to its end.
     np.testing.assert_allclose(values, [1.75, 0.75], rtol=1e-6)
 

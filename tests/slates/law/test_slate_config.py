@@ -452,7 +452,7 @@ def test_a_run_goes_on_with_the_critic_that_it_was_begun_with(tmp_path, monkeypa
     method = FedSlate(small, critic=Negative)
     settings = {"rounds": 24, "seeds": 1, "evaluation": {"episodes": 3, "baselines": []}}
     settings |= {"world": {"candidates": 4, "slate": 2, "time_budget": 8}, "compute": {"checkpoint_seconds": 0.0}}
-    monkeypatch.setattr("fedrank.slates.run._PER_CALL", 8)
+    monkeypatch.setattr("fedrank.slates.run.SlateRunner.per_call", 8)
     with pytest.raises(SystemExit):
         fedrank.run(method, folder=tmp_path / "run", listener=StopAt(12), **settings)
     with pytest.raises(RunError, match=r"Negative.*SlateQ"):
@@ -468,7 +468,7 @@ def test_a_killed_run_of_platforms_ends_like_one_that_was_not(tmp_path, monkeypa
         compute=Compute(checkpoint_seconds=0.0),
         evaluation=dataclasses.replace(SMALL.evaluation, baselines=("random", "optimum")),
     )
-    monkeypatch.setattr("fedrank.slates.run._PER_CALL", 16)  # four rounds a call: users of five stay over
+    monkeypatch.setattr("fedrank.slates.run.SlateRunner.per_call", 16)  # four rounds a call: users of five stay over
     whole = run_experiment(config, tmp_path / "whole")
     with pytest.raises(SystemExit):
         run_experiment(config, tmp_path / "killed", listener=StopAt(12))

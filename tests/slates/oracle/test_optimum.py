@@ -15,9 +15,10 @@ import pytest
 from fedrank.core.errors import ConfigError, FedrankWarning
 from fedrank.slates.results import baselines, exceeds, fresh_users
 from fedrank.slates.world.choice import Cascade, Multinomial, Proportional
-from fedrank.slates.world.optimum import OptimalPolicy, kale_threshold, solve
+from fedrank.slates.world.optimum import OptimalPolicy, solve
 from fedrank.slates.world.policies import StayKeys, play_compiled
 from fedrank.slates.world.satisfaction import Satisfaction
+from fedrank_zoo.fedslate_2024.horizon import kale_threshold
 
 
 def sigmoid(x):

@@ -31,7 +31,6 @@ from fedrank.texts.report import privacy as text_privacy
 from fedrank.texts.report import tables as text_tables
 from fedrank.texts.report.tables import queries_table
 from fedrank.texts.report.verdicts import gate_table, verdicts
-from fedrank.texts.run import WHERE
 from fedrank.texts.scores import UNTRAINED
 from fedrank.texts.silo_sketch import FEDERATED
 
@@ -40,7 +39,6 @@ def test_names_of_methods_modes_and_measures_are_those_that_runs_write():
     assert texts.FEDERATED == FEDERATED
     ours = {FEDERATED, "Local+", UNTRAINED, f"{UNTRAINED}, exact", *(variant.name for variant in CONTROLS.values())}
     assert set(texts.METHODS) == set(METHODS) == ours and texts.BM25 == UNTRAINED
-    assert texts.SCOPES == WHERE
 
 
 def test_the_gain_and_what_it_rests_on_come_first(one):

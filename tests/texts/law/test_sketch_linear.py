@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from fedrank.texts.sketch import Cells, SketchShape, counts_of, encode, encode_totals, hash_terms
+from fedrank.texts.sketch import SketchShape, counts_of, encode, encode_totals, hash_terms
 
 TERMS = [f"t{i}" for i in range(20)]
 SHAPES = {kind: SketchShape(4, 6, kind) for kind in ("count", "count-min")}
@@ -51,13 +51,11 @@ def test_the_order_of_documents_and_terms_changes_nothing():
     sketches = encode(counts, hashes, shape)
     assert np.array_equal(encode(counts[documents], hashes, shape), sketches[documents])
     assert np.array_equal(encode(counts[:, terms], hashes.select(terms), shape), sketches)
-    found = counts_of(Cells(sketches), hashes, shape)
-    assert np.array_equal(
-        counts_of(Cells(sketches[documents]), hashes.select(terms), shape), found[terms][:, documents]
-    )
+    found = counts_of(sketches, hashes, shape)
+    assert np.array_equal(counts_of(sketches[documents], hashes.select(terms), shape), found[terms][:, documents])
 
 
 def test_a_sketch_wide_enough_gives_every_count_exactly():
     shape, counts = SketchShape(7, 4096), counts_from(4)
     hashes = hash_terms(TERMS, shape, bytes(16))
-    assert np.array_equal(counts_of(Cells(encode(counts, hashes, shape)), hashes, shape), counts.toarray().T)
+    assert np.array_equal(counts_of(encode(counts, hashes, shape), hashes, shape), counts.toarray().T)

@@ -10,7 +10,7 @@ from fedrank.texts.graded import Batch, GradedLearner
 from fedrank.texts.scores import gate
 from fedrank.texts.silo_sketch.setup.rows import scale_of
 from fedrank.texts.sketch.noise import SketchNoise
-from fedrank.texts.sketch.sizing import row_error
+from fedrank_zoo.sketch_size.sizing import row_error
 
 LEARNER = GradedLearner(features=3, grades=2)
 STATISTICS = Statistics(9.0, np.ones((2, 2)), np.ones((2, 2)), np.ones(2))

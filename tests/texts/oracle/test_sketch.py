@@ -9,9 +9,10 @@ from scipy.sparse import csr_array
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
 from fedrank.texts.sketch import (
-    Cells,
     Hashes,
     SketchShape,
+    by_cell,
+    cells_at,
     counts_of,
     encode,
     encode_totals,
@@ -19,8 +20,8 @@ from fedrank.texts.sketch import (
     flat_cells,
     hash_matrix,
     hash_terms,
+    network,
 )
-from fedrank.texts.sketch.kernel import network
 
 SECRET = bytes(range(32))
 TERMS = [f"word{i}" for i in range(60)]
@@ -84,21 +85,20 @@ def test_encoding_is_the_sparse_product(kind):
     assert np.array_equal(encode_totals(totals, hashes, shape), by_hand.sum(axis=0))
 
 
-def test_the_kernel_equals_numpys_median_of_signed_cells():
+def test_counts_are_numpys_median_of_signed_cells():
     for z, w in [(1, 7), (2, 7), (5, 7), (10, 7)]:
         for dtype in [np.int32, np.int64, np.float32, np.float64]:
             shape = SketchShape(z, w)
             hashes = hash_terms(TERMS, shape, SECRET)
-            sketches = (np.random.default_rng(1).normal(0, 30, (700, z, w))).astype(dtype)  # two blocks of documents
-            cells = Cells(sketches)
+            sketches = (np.random.default_rng(1).normal(0, 30, (700, z, w))).astype(dtype)
             wanted = np.median(
                 sketches.astype(np.float32)[:, np.arange(z), hashes.rows].transpose(1, 0, 2) * hashes.signs[:, None],
                 axis=-1,
             ).astype(np.float32)
-            assert np.array_equal(counts_of(cells, hashes, shape, at_least=-np.inf), wanted)
-            assert np.array_equal(counts_of(cells, hashes, shape), np.maximum(wanted, 0))
-            answers = cells.look_up(hashes.rows)
-            assert np.array_equal(answers[3, 650], sketches[650, np.arange(z), hashes.rows[3]].astype(answers.dtype))
+            assert np.array_equal(counts_of(sketches, hashes, shape, at_least=-np.inf), wanted)
+            assert np.array_equal(counts_of(sketches, hashes, shape), np.maximum(wanted, 0))
+            answers = cells_at(sketches, hashes.rows)
+            assert np.array_equal(answers[3, 650], sketches[650, np.arange(z), hashes.rows[3]])
             assert np.array_equal(estimate(answers, hashes.signs[:, None]), wanted)
 
 
@@ -107,9 +107,8 @@ def test_count_min_takes_the_smallest_cell():
     hashes = hash_terms(TERMS, shape, SECRET)
     sketches = encode(some_counts(), hashes, shape)
     wanted = sketches[:, np.arange(6), hashes.rows].min(axis=-1).T
-    cells = Cells(sketches)
-    assert np.array_equal(counts_of(cells, hashes, shape), wanted)
-    assert np.array_equal(estimate(cells.look_up(hashes.rows), hashes.signs[:, None], "count-min"), wanted)
+    assert np.array_equal(counts_of(sketches, hashes, shape), wanted)
+    assert np.array_equal(estimate(cells_at(sketches, hashes.rows), hashes.signs[:, None], "count-min"), wanted)
 
 
 def test_the_network_finds_the_middle_of_every_arrangement_of_zeros_and_ones():
@@ -118,9 +117,9 @@ def test_the_network_finds_the_middle_of_every_arrangement_of_zeros_and_ones():
         few = size <= 10
         cases = np.arange(2**size) if few else np.random.default_rng(3).integers(0, 2**size, 3000)
         values = (cases[:, None] >> np.arange(size)) & 1
-        steps, low, high = network(size, False)
+        low, high = (size - 1) // 2, size // 2
         work = values.copy()
-        for i, j in steps:
+        for i, j in network(size):
             work[:, i], work[:, j] = np.minimum(work[:, i], work[:, j]), np.maximum(work[:, i], work[:, j])
         assert np.array_equal((work[:, low] + work[:, high]) / 2, np.median(values, axis=1))
 
@@ -128,10 +127,10 @@ def test_the_network_finds_the_middle_of_every_arrangement_of_zeros_and_ones():
 def test_the_sign_matters_as_both_papers_omit_it():
     shape = SketchShape(10, 120)
     hashes, counts = hash_terms(TERMS, shape, SECRET), some_counts(seed=4)
-    cells = Cells(encode(counts, hashes, shape))
+    sketches = encode(counts, hashes, shape)
     true = counts.toarray().T
-    unsigned = np.median(cells.look_up(hashes.rows), axis=-1)
-    assert np.abs(counts_of(cells, hashes, shape) - true).mean() < 0.2
+    unsigned = np.median(cells_at(sketches, hashes.rows), axis=-1)
+    assert np.abs(counts_of(sketches, hashes, shape) - true).mean() < 0.2
     assert np.abs(unsigned - true).mean() > 1.0
 
 
@@ -181,7 +180,7 @@ def test_count_min_keeps_the_guarantee_of_datasketches_and_never_underestimates(
     counts = np.concatenate([counts.ravel(), np.random.default_rng(7).poisson(2, 940)]).astype(np.int32)
     terms = [f"w{i}" for i in range(1000)]
     hashes = hash_terms(terms, shape, SECRET)
-    ours = counts_of(Cells(encode(csr_array(counts[None]), hashes, shape)), hashes, shape)[:, 0]
+    ours = counts_of(encode(csr_array(counts[None]), hashes, shape), hashes, shape)[:, 0]
     theirs = datasketches.count_min_sketch(z, w)
     for term, count in zip(terms, counts.tolist(), strict=True):
         theirs.update(term, count)
@@ -210,15 +209,13 @@ def test_what_does_not_fit_is_refused_with_a_sentence():
         encode(csr_array(np.ones((1, 60))), hashes, shape)
     with pytest.raises(DataError, match="another shape"):
         encode(some_counts(), Hashes(hashes.rows + 8, hashes.signs), shape)
-    cells = Cells(encode(some_counts(), hashes, shape))
+    sketches = encode(some_counts(), hashes, shape)
     with pytest.raises(DataError, match="each from 0 to 7"):
-        cells.look_up(hashes.rows + 1)
+        cells_at(sketches, hashes.rows + 1)
     with pytest.raises(DataError, match="3 x 8"):
-        counts_of(cells, hash_terms(TERMS, SketchShape(3, 9), SECRET), SketchShape(3, 9))
+        counts_of(sketches, hash_terms(TERMS, SketchShape(3, 9), SECRET), SketchShape(3, 9))
     with pytest.raises(DataError, match="32 bits"):
-        Cells(np.full((1, 1, 2), 2**40))
-    with pytest.raises(DataError, match="three axes"):
-        Cells(np.zeros((3, 8), np.int32))
+        by_cell(np.full((1, 1, 2), 2**40))
     with pytest.raises(DataError, match="one position"):
         estimate(np.zeros((2, 0)), np.ones((1, 0)))
 
@@ -227,7 +224,7 @@ def test_nothing_in_gives_nothing_out():
     shape = SketchShape(3, 8)
     nothing = hash_terms([], shape, SECRET)
     assert nothing.rows.shape == (0, 3)
-    cells = Cells(encode(csr_array((0, 60), dtype=np.int32), hash_terms(TERMS, shape, SECRET), shape))
-    assert counts_of(cells, hash_terms(TERMS, shape, SECRET), shape).shape == (60, 0)
-    assert counts_of(cells, nothing, shape).shape == (0, 0)
+    sketches = encode(csr_array((0, 60), dtype=np.int32), hash_terms(TERMS, shape, SECRET), shape)
+    assert counts_of(sketches, hash_terms(TERMS, shape, SECRET), shape).shape == (60, 0)
+    assert counts_of(sketches, nothing, shape).shape == (0, 0)
     assert flat_cells(nothing.rows, shape).shape == (0, 3)

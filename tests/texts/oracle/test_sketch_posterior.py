@@ -8,9 +8,9 @@ from text_worlds import small_federation
 
 from fedrank.core.errors import ConfigError
 from fedrank.texts.data.features import statistics_of
-from fedrank.texts.silo_sketch.setup.exchange_sketches import LARGEST, own_cells, posterior_counts
+from fedrank.texts.silo_sketch.setup.exchange_sketches import LARGEST, posterior_counts
 from fedrank.texts.silo_sketch.setup.settings import FederatedStatistics
-from fedrank.texts.sketch import Hashes, SketchShape
+from fedrank.texts.sketch import Hashes, SketchShape, cells_at
 
 
 def by_hand(cells, sign, share, mean, relative, mechanism, scale):
@@ -64,10 +64,10 @@ def test_on_draws_from_its_own_prior_the_posterior_is_unbiased_and_beats_the_cel
     assert squares[0] < 0.5 * squares[1]
 
 
-def test_own_cells_are_those_that_a_term_hashes_to():
+def test_cells_are_those_that_a_term_hashes_to():
     sketches = np.arange(2 * 3 * 5).reshape(2, 3, 5)
     hashes = Hashes(np.array([[0, 4, 2], [1, 1, 1]], np.int32), np.ones((2, 3), np.int32))
-    got = own_cells(sketches, hashes, 5)
+    got = cells_at(sketches, hashes.rows)
     for t in range(2):
         for d in range(2):
             assert got[t, d].tolist() == [sketches[d, a, hashes.rows[t, a]] for a in range(3)]

@@ -14,8 +14,18 @@ from scipy.sparse import csr_array
 
 from fedrank.core.errors import DataError
 from fedrank.texts.data.collection import Texts
-from fedrank.texts.insider import Holdings, Reading, Shown, insider, interval_of, interval_of_auc, is_there, read
-from fedrank.texts.report.files import FOUND, READABLE
+from fedrank.texts.insider import (
+    FOUND,
+    READABLE,
+    Holdings,
+    Reading,
+    Shown,
+    insider,
+    interval_of,
+    interval_of_auc,
+    is_there,
+    read,
+)
 from fedrank.texts.served.documents import Document, words_of
 from fedrank.texts.sketch import Hashes, SketchShape, encode, hash_terms
 from fedrank.texts.sketch.noise import SketchNoise

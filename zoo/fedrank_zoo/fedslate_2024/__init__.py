@@ -2,7 +2,8 @@
 
 The code is TianYaDY/FedSlate, of Deng et al. (arXiv 2409.14872, 2024). Widths of the networks are reduced, 4,096 × 5 to
 64 × 5 and 2,048 × 4 to 32 × 4, so that a run fits a CPU. What a platform sees is in :mod:`.learner`, networks over
-places in :mod:`.networks`, targets that move in :mod:`.exchanges`.
+places in :mod:`.networks`, targets that move in :mod:`.exchanges`; whom a platform spares, in closed form, in
+:mod:`.horizon`.
 """
 
 from __future__ import annotations

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from fedrank.core.lazy import jnp
-from fedrank.slates.networks import FederatedQ, LayeredNetwork, LocalQ, check_network, forward, layer_pairs
+from fedrank.slates.networks import FederatedQ, LocalQ, check_network, forward, layer_pairs
 from fedrank_zoo.fedslate_2024.faults import PUBLISHED_WIDTHS
 
 
 @dataclass(frozen=True)
-class PositionalQ(LayeredNetwork, LocalQ):
+class PositionalQ(LocalQ):
     """A platform's published network: one over [user ‖ items row by row], with an output for each place.
 
     Attributes:
@@ -45,7 +45,7 @@ class PositionalQ(LayeredNetwork, LocalQ):
 
 
 @dataclass(frozen=True)
-class PositionalHead(LayeredNetwork, FederatedQ):
+class PositionalHead(FederatedQ):
     """The published federated network: one over [own ‖ others], with an output for each place.
 
     Attributes:

@@ -42,7 +42,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int, Key
+from jaxtyping import Float, Int, Key, Shaped
 
 from fedrank.core.arrays import AnyArray as Array
 from fedrank.core.arrays import PyTree
@@ -55,10 +55,9 @@ from fedrank.core.streams import fold_words, run_words, split
 from fedrank.core.trees import Json, nest
 from fedrank.engine.settings import defaults, from_dict
 from fedrank.engine.variations import read_value
-from fedrank.slates.audits import Parties, Seen, due, first_parties, play_round
 from fedrank.slates.build import experiment_of
 from fedrank.slates.sums import CoordinatorState, SummedSlates, Trial
-from fedrank.slates.sums.learner import STEPS
+from fedrank.slates.sums.learner import STEPS, PlatformState
 from fedrank.slates.sums.stays import StayRounds
 from fedrank_zoo.slate_attacks.leak import Leak, accuracy, interval, linear_guesser
 from fedrank_zoo.slate_attacks.settings import SlateAttack
@@ -112,6 +111,105 @@ def channel_r2(sent: Float[np.ndarray, "users numbers"], wanted: Float[np.ndarra
     r2 = float(passed @ along**2 / (y @ y / users))
     fitted = float(passed.sum())
     return max(0.0, 1.0 - (1.0 - r2) * (users - 1) / max(1.0, users - 1 - fitted))
+
+
+class Parties(NamedTuple):
+    """Coordinator and platforms between two messages.
+
+    Attributes:
+        state: What the coordinator has.
+        own: What each platform has, leaves [K, ...].
+    """
+
+    state: CoordinatorState
+    own: PlatformState
+
+
+class Seen(NamedTuple):
+    """Messages of an exchange, leaves [K, ...]; zeros where a platform was not asked.
+
+    Attributes:
+        request: What each platform was sent.
+        reply: What each answered.
+    """
+
+    request: PyTree
+    reply: PyTree
+
+    @property
+    def coordinator(self) -> list[Shaped[Array, "..."]]:
+        """Values that the coordinator reads from others."""
+        return jax.tree.leaves(self.reply)
+
+    def platform(self, number: int) -> list[Shaped[Array, "..."]]:
+        """Values that a platform is sent and sends.
+
+        Args:
+            number: Number of the platform, from 0.
+        """
+        return [leaf[number] for leaf in jax.tree.leaves((self.request, self.reply))]
+
+
+def first_parties(protocol: SummedSlates) -> Parties:
+    """Coordinator and platforms before the first user."""
+    numbers = jnp.arange(protocol.world.platforms)
+    return Parties(protocol.init(None), jax.vmap(lambda number: protocol.platform(None, number))(numbers))
+
+
+def due(protocol: SummedSlates, number: int) -> list[Exchange]:
+    """The exchanges of a round in which something crosses.
+
+    Args:
+        protocol: The protocol.
+        number: Number of the round.
+    """
+    return [exchange for exchange in protocol.exchanges if not exchange.silent and exchange.due(number)]
+
+
+def play_round(
+    protocol: SummedSlates,
+    before: Parties,
+    number: int,
+    draws: list[PyTree],
+    *,
+    sums: Int[Array, "platforms statistics"] | int = 0,
+    norms: Int[Array, "platforms bins"] | int = 0,
+) -> tuple[Parties, list[Seen]]:
+    """The messages of a round, after its users.
+
+    Args:
+        protocol: The protocol.
+        before: Coordinator and platforms before.
+        number: Number of the round.
+        draws: Noise of each exchange that is due, leaves [K, ...].
+        sums: What the users of this release added to each platform's sums, in steps.
+        norms: What those by whom the clip is found added to each platform's counts.
+
+    Returns:
+        Coordinator and platforms afterwards, and what each exchange shows.
+    """
+    k = protocol.world.platforms
+    # The round's users have been served, which coordinator and platforms have counted.
+    state, own = before.state._replace(round=jnp.uint32(number + 1)), before.own
+    own = own._replace(sums=own.sums + sums, norms=own.norms + norms)
+    seen = []
+    for exchange, noise in zip(due(protocol, number), draws, strict=True):
+        request = exchange.ask(state)
+        axis = 0 if exchange.personal else None
+        party, reply = jax.vmap(exchange.respond, in_axes=(axis, 0, 0))(request, Party(None, own), noise)
+        asked = exchange.asked(state, k)
+        asked = jnp.ones(k, bool) if asked is None else jnp.asarray(asked)
+        own = _where(asked, party.own, own)
+        reply = _where(asked, reply, jax.tree.map(jnp.zeros_like, reply))
+        state = exchange.tell(state, reply, asked)
+        if not exchange.personal:
+            request = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (k, *jnp.shape(leaf))), request)
+        seen.append(Seen(_where(asked, request, jax.tree.map(jnp.zeros_like, request)), reply))
+    return Parties(state, own), seen
+
+
+def _where(asked: Array, yes: Any, no: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(asked.reshape(-1, *(1,) * (a.ndim - 1)), a, b), yes, no)
 
 
 def drawn(protocol: SummedSlates, number: int, key: Key[Array, ""]) -> list[PyTree]:

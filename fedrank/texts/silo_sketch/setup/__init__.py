@@ -51,6 +51,7 @@ from fedrank.texts.silo_sketch.setup.settings import (
     without_fields,
 )
 from fedrank.texts.sketch import key as sketch_key
+from fedrank.texts.sketch.noise import Source
 
 #: Prefix of the names under which a silo keeps its state of the key agreement.
 _KEY = "key."
@@ -66,9 +67,7 @@ class Introduce(HostExchange, request=wire.Hello, reply=wire.PublicKey):
         return wire.Hello(np.uint32(state.silos))
 
     @override
-    def respond(
-        self, request: wire.Hello, party: Party, draws: np.random.Generator | None
-    ) -> tuple[Party, wire.PublicKey]:
+    def respond(self, request: wire.Hello, party: Party, draws: Source) -> tuple[Party, wire.PublicKey]:
         mine = (self.settings.silos, int(party.own["number"]))
         agreement = sketch_key.Agreement(*mine) if draws is None else sketch_key.Agreement(*mine, draws.bytes)
         return _with_agreement(party, agreement), wire.PublicKey(agreement.public)
@@ -86,9 +85,7 @@ class ShareSecret(HostExchange, request=wire.KeyRing, reply=wire.SealedParts):
         return wire.KeyRing(keys, arrived.astype(np.uint8))
 
     @override
-    def respond(
-        self, request: wire.KeyRing, party: Party, draws: np.random.Generator | None
-    ) -> tuple[Party, wire.SealedParts]:
+    def respond(self, request: wire.KeyRing, party: Party, draws: Source) -> tuple[Party, wire.SealedParts]:
         agreement = _agreement_of(party)
         sealed = agreement.contribute(np.asarray(request.keys, np.uint8).reshape(-1))
         return _with_agreement(party, agreement), wire.SealedParts(sealed.reshape(self.settings.silos, -1))
@@ -106,9 +103,7 @@ class Agree(HostExchange, request=wire.DeliveredParts, reply=wire.Agreed):
         return wire.DeliveredParts(parts.astype(np.uint8), arrived.astype(np.uint8))
 
     @override
-    def respond(
-        self, request: wire.DeliveredParts, party: Party, draws: np.random.Generator | None
-    ) -> tuple[Party, wire.Agreed]:
+    def respond(self, request: wire.DeliveredParts, party: Party, draws: Source) -> tuple[Party, wire.Agreed]:
         secret = _agreement_of(party).secret(np.asarray(request.parts, np.uint8).reshape(-1))
         # The key agreement has done its work; only the secret stays.
         party = without_fields(party, *(name for name in party.own if name.startswith(_KEY)))
@@ -183,7 +178,7 @@ class SumStep(HostExchange):
         return server.invitation() if self.step == 0 else messages[party]
 
     @override
-    def respond(self, request: PyTree, party: Party, draws: np.random.Generator | None) -> tuple[Party, Any]:
+    def respond(self, request: PyTree, party: Party, draws: Source) -> tuple[Party, Any]:
         terms, own = self.settings.terms, party.own
         if self.step == 0:
             me = secure_sum_party.Party(terms, int(own["number"]))

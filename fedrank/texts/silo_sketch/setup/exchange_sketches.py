@@ -43,8 +43,9 @@ from fedrank.texts.silo_sketch.setup.settings import (
     without_fields,
 )
 from fedrank.texts.silo_sketch.state import TRAIN
-from fedrank.texts.sketch import Cells, Hashes, counts_of, encode, hash_terms
+from fedrank.texts.sketch import cells_at, counts_of, encode, hash_terms
 from fedrank.texts.sketch.key import ALL_SILOS, NONCE, seal, unseal
+from fedrank.texts.sketch.noise import Source
 
 #: Largest count that is considered.
 LARGEST = 24
@@ -144,21 +145,6 @@ def _kernel() -> Callable[..., np.ndarray]:
     return posterior
 
 
-def own_cells(
-    values: Real[np.ndarray, "documents z w"], hashes: Hashes, w: int
-) -> Real[np.ndarray, "terms documents z"]:
-    """The cells of terms in published sketches.
-
-    Args:
-        values: The sketches.
-        hashes: Hashes of the terms.
-        w: Number of cells of a row.
-    """
-    z = hashes.rows.shape[1]
-    flat = values.reshape(len(values), z * w)
-    return np.moveaxis(flat[:, np.arange(z) * w + hashes.rows], 0, 1)
-
-
 M = TypeVar("M")
 
 #: Prefix of the names under which a silo keeps its rows.
@@ -174,7 +160,7 @@ class WithTotals(HostExchange, request=wire.Totals):
         return wire.Totals(state.totals)
 
     def noisy_sizes(
-        self, party: Party, rng: np.random.Generator | None
+        self, party: Party, rng: Source
     ) -> tuple[Int32[np.ndarray, "fields documents"], Int32[np.ndarray, "fields documents"]]:
         """Lengths and numbers of different words with their noise, padded to the agreed number of documents."""
         s, corpus = self.settings, party.shared.corpus
@@ -190,9 +176,7 @@ class Publish(WithTotals, reply=wire.Published):
     name = "publish"
 
     @override
-    def respond(
-        self, request: wire.Totals, party: Party, draws: np.random.Generator | None
-    ) -> tuple[Party, wire.Published]:
+    def respond(self, request: wire.Totals, party: Party, draws: Source) -> tuple[Party, wire.Published]:
         s, documents = self.settings, party.shared.corpus.n_documents
         cells = np.zeros((s.fields, s.documents, s.shape.cells), np.int32)
         bounds = _INT32 if s.wide else _INT16
@@ -221,9 +205,7 @@ class Receive(HostExchange, request=wire.Sketches):
         return wire.Sketches(only(arrived & (np.arange(state.silos) != party), replies.sealed))
 
     @override
-    def respond(
-        self, request: PyTree, party: Party, draws: np.random.Generator | None
-    ) -> tuple[Party, wire.Moments | wire.Prepared]:
+    def respond(self, request: PyTree, party: Party, draws: Source) -> tuple[Party, wire.Moments | wire.Prepared]:
         s = self.settings
         statistics = federated_statistics(s, party)
         others = self.foreign_documents(party, request)
@@ -262,9 +244,7 @@ class SetScale(HostExchange, request=wire.Scale, reply=wire.Prepared):
         return wire.Scale(means.astype(np.float32), deviations.astype(np.float32))
 
     @override
-    def respond(
-        self, request: wire.Scale, party: Party, draws: np.random.Generator | None
-    ) -> tuple[Party, wire.Prepared]:
+    def respond(self, request: wire.Scale, party: Party, draws: Source) -> tuple[Party, wire.Prepared]:
         rows = rows_of_party(party)
         names = tuple(_ROWS + name for name in rows)
         rows = scale_rows(rows, self.settings.texts.scale, np.asarray(request.means), np.asarray(request.deviations))
@@ -367,10 +347,10 @@ def _from_sketches(s: SetupSettings, party: Party, request: wire.Sketches) -> li
         shape = (documents, s.shape.z, s.shape.w)
         fields = [field[:documents].reshape(shape) for field in np.asarray(published.cells)]
         if s.shrinks:
-            own = np.stack([own_cells(field, hashes, s.shape.w) for field in fields])
+            own = np.stack([cells_at(field, hashes.rows) for field in fields])
             table = posterior(s, party, own, hashes.signs, lengths)
         else:
-            table = np.stack([counts_of(Cells(field), hashes, s.shape) for field in fields], axis=-1)
+            table = np.stack([counts_of(field, hashes, s.shape) for field in fields], axis=-1)
         name = s.texts.candidates
         likely = None if name == "all" else registry.get("fedrank.candidates", name)(s, fields, hashes, places)
         return ForeignDocuments(look_up(places, table), lengths, distinct, likely)

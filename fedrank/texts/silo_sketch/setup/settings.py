@@ -49,7 +49,7 @@ from fedrank.texts.data.corpus import FIELDS, Corpus
 from fedrank.texts.data.features import NAMES, Statistics, statistics_of
 from fedrank.texts.sketch import SketchShape, encode_totals, estimate, hash_terms
 from fedrank.texts.sketch.key import ADDED, SEALED
-from fedrank.texts.sketch.noise import SketchNoise, sketch_account, statistics_noise
+from fedrank.texts.sketch.noise import SketchNoise, Source, sketch_account, statistics_noise
 
 #: Bytes of a public key, and characters of a fingerprint.
 KEY, FINGERPRINT = 32, 24
@@ -203,7 +203,7 @@ def statistics_vector(
     shape: SketchShape,
     secret: bytes,
     noise: SketchNoise,
-    rng: np.random.Generator | None,
+    rng: Source,
     silos: int = 1,
 ) -> UInt32[np.ndarray, " totals"]:
     """A silo's statistics with noise on everything but the number of documents, modulo 2³².

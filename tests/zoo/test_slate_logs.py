@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError, DataError, FormatError, MissingDataError
-from fedrank.slates.logged import (
+from fedrank_zoo.slate_logs.estimates import (
     Log,
     Policy,
     best,

@@ -1,4 +1,4 @@
-"""Estimates from logs against the Open Bandit Pipeline's, which made ``tests/slates/golden/obp.json``."""
+"""Estimates from logs against the Open Bandit Pipeline's, which made ``tests/zoo/golden/obp.json``."""
 
 import importlib.util
 import json
@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedrank.slates.logged import Log, Policy, judgement, read_logs, summary, uniform
+from fedrank_zoo.slate_logs.estimates import Log, Policy, judgement, read_logs, summary, uniform
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+GOLDEN = Path(__file__).resolve().parent / "golden"
 OBP = json.loads((GOLDEN / "obp.json").read_text(encoding="utf-8"))
 
 

@@ -1,6 +1,6 @@
 """Off-policy estimates of the Open Bandit Pipeline, to compare with.
 
-    python tests/slates/golden/make_obp_numbers.py LOGS tests/slates/golden   # writes obp.json
+    python tests/zoo/golden/make_obp_numbers.py LOGS tests/zoo/golden   # writes obp.json
 
 LOGS is the folder of the Open Bandit Dataset's small sample (random.all.csv.xz, bts.all.csv.xz). The package's last
 release asks for Python below 3.11 and old versions; what is used of it runs on later ones::

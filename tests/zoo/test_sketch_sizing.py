@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from fedrank.core.errors import ConfigError
-from fedrank.texts.sketch.sizing import (
+from fedrank_zoo.sketch_size.sizing import (
     advise,
     cell_noise,
     expected_error,

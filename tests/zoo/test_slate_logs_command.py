@@ -1,4 +1,4 @@
-"""``fedrank slates``."""
+"""``fedrank slates evaluate``."""
 
 import json
 

@@ -305,7 +305,7 @@ def thompson(counted: Float64[np.ndarray, "2 items positions"], seed: int = 0, d
     Probabilities are counted over draws.
 
     Args:
-        counted: :func:`~fedrank.slates.logged.counts`, of clicks.
+        counted: :func:`~fedrank_zoo.slate_logs.estimates.counts`, of clicks.
         seed: Of the draws.
         draws: Their number.
 
@@ -574,7 +574,7 @@ def judge(
     Args:
         logs: Logs of platforms that show the same items; of no slate that the policy was learnt from.
         table: The policy.
-        prior: As of :func:`~fedrank.slates.logged.mean_rewards`.
+        prior: As of :func:`~fedrank_zoo.slate_logs.estimates.mean_rewards`.
         folds: Parts, at least 2; each a stretch of time.
         level: Coverage of the intervals.
 

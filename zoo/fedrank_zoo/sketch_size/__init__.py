@@ -1,0 +1,1 @@
+"""The size that sketches of documents need: ``fedrank privacy sketch``."""

@@ -89,7 +89,7 @@ def fit_private(
         due = min(1.0, (participations + 0.56) / one.rounds)
         messages = max(1, int(devices * (1 - checks) * expect_messages(due, one.rounds, participations)))
         one = choose_schedule(messages, moment, most)
-    due = min(1.0, (participations + 0.56) / one.rounds)
+    due = round(min(1.0, (participations + 0.56) / one.rounds), 6)
     seconds = float(round(_SLACK * one.interactions / searches * 86_400))
     return {
         "interactions": one.interactions,

@@ -1,18 +1,21 @@
-"""``fedrank data``: which data sets there are, how to get them, and whether a file is in order."""
+"""``fedrank data``: which data sets there are, how to get them, and whether a file is in order.
+
+:class:`LabelledColumns` are the flags that say what the columns of a table of silos mean.
+"""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import cyclopts
 
-from fedrank.cli.silos import LabelledColumns
 from fedrank.cli.terminal import AsJson, print_json, say
 from fedrank.cli.terminal import table as drawn
+from fedrank.core.fields import setting
 from fedrank.core.trees import Json
 from fedrank.ranking.logs.columns import LogFormat
 
@@ -34,6 +37,34 @@ _KINDS = ("ranking", "silos", "texts")
 _LINE = 79
 #: Files of these kinds are tables of silos; ranking sets come as LETOR text.
 _TABLES = (".csv", ".tsv", ".parquet", ".pq")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledColumns:
+    """The meaning of the columns of a table with a label."""
+
+    silo: str = setting("silo", "Column that says whose row it is.")
+    drop: tuple[str, ...] = setting((), "Columns that are no features, such as an id.")
+    categorical: tuple[str, ...] = setting((), "Columns of numbers that are names, one feature a value.")
+    missing: tuple[str, ...] = setting((), "Values that mean a missing one, such as −9 or 999.")
+    label: str = setting("label", "Column with the label.")
+    positive: str | None = setting(None, "Value of the label that counts as 1.")
+
+
+def table_of(data: str, columns: LabelledColumns, **more: Any) -> Any:
+    """The silos of a file or of a set's name; gaps stay gaps.
+
+    Args:
+        data: The file, or the name of a set.
+        columns: What its columns mean.
+        more: Further settings of :func:`fedrank.data.load`.
+
+    Raises:
+        FedrankError: There is no such data, or no such column.
+    """
+    from fedrank.data import load
+
+    return load(data, "silos", gaps="impute", **asdict(columns), **more)
 
 
 @app.command(name="list")

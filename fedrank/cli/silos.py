@@ -1,51 +1,18 @@
-"""``fedrank silos``: what a silo's statistician asks: coefficients of all rows, and whose models are worth having.
-
-:class:`LabelledColumns` are the flags that say what the columns of a table of silos mean.
-"""
+"""``fedrank silos``: what a silo's statistician asks: coefficients of all rows, and whose models are worth having."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import cyclopts
 
+from fedrank.cli.data import LabelledColumns, table_of
 from fedrank.cli.report import drawn
 from fedrank.cli.terminal import AsJson, Names, headline, in_style, print_json, say
 from fedrank.core import registry
 from fedrank.core.errors import ConfigError, FormatError
-from fedrank.core.fields import setting
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelledColumns:
-    """The meaning of the columns of a table with a label."""
-
-    silo: str = setting("silo", "Column that says whose row it is.")
-    drop: tuple[str, ...] = setting((), "Columns that are no features, such as an id.")
-    categorical: tuple[str, ...] = setting((), "Columns of numbers that are names, one feature a value.")
-    missing: tuple[str, ...] = setting((), "Values that mean a missing one, such as −9 or 999.")
-    label: str = setting("label", "Column with the label.")
-    positive: str | None = setting(None, "Value of the label that counts as 1.")
-
-
-def table_of(data: str, columns: LabelledColumns, **more: Any) -> Any:
-    """The silos of a file or of a set's name; gaps stay gaps.
-
-    Args:
-        data: The file, or the name of a set.
-        columns: What its columns mean.
-        more: Further settings of :func:`fedrank.data.load`.
-
-    Raises:
-        FedrankError: There is no such data, or no such column.
-    """
-    from fedrank.data import load
-
-    return load(data, "silos", gaps="impute", **asdict(columns), **more)
-
 
 app = cyclopts.App(name="silos", help="Statistics of tables that lie at several silos, and whose models help whom.")
 

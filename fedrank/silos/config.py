@@ -206,7 +206,7 @@ class SiloRun(RunConfig):
         for name, why in {
             "stratified": "divides rows by their labels, so that one record moves others",
             "person": "keeps rows of a person together, so that one record moves others, and the ε is of a row",
-            "first_look": "sends exact sums of rows; one message with an ε is fedrank silos send",
+            "first_look": "sends exact sums of rows; one message with an ε is fedrank silos send (fedrank-zoo)",
         }.items():
             if getattr(self.silos, name):
                 raise ConfigError(f"leave silos.{name} out where a record has an ε (privacy.epsilon): it {why}.")

@@ -457,7 +457,7 @@ def interval(samples: Float[np.ndarray, " samples"], level: float = 0.95) -> tup
 
 
 def inversion_p(auc: float, positives: int, negatives: int) -> float:
-    """p-value that a silo's own model does not rank the target's rows backwards; NaN without an AUC.
+    """p-value that a silo's own model does not rank the target's rows backwards; NaN without an AUC in [0, 1].
 
     One-sided Mann-Whitney test of "the scores say nothing about the labels" against an AUC below ½: exact for few rows
     (:data:`EXACT_PAIRS`, and then as if no scores were tied), else the normal approximation with continuity correction.
@@ -470,7 +470,7 @@ def inversion_p(auc: float, positives: int, negatives: int) -> float:
         negatives: Rows with label 0.
     """
     pairs = positives * negatives
-    if math.isnan(auc) or pairs == 0:
+    if not 0 <= auc <= 1 or pairs == 0:  # what comes over a network may be no AUC
         return math.nan
     # The AUC may come from float32 and miss a whole number of pairs by a little; ties make halves.
     u = round(2 * auc * pairs) / 2

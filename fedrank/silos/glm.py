@@ -16,9 +16,10 @@ from jaxtyping import Float
 from scipy.special import expit
 
 
-def symmetric(flat: Float[np.ndarray, " numbers"]) -> Float[np.ndarray, "p p"]:
-    """A matrix from its upper triangle, row by row."""
-    p = round((np.sqrt(8 * len(flat) + 1) - 1) / 2)
+def symmetric(flat: Float[np.ndarray, " numbers"], p: int) -> Float[np.ndarray, "p p"]:
+    """A matrix from its upper triangle, row by row; a ValueError if that of p columns has another length."""
+    if len(flat) != p * (p + 1) // 2:
+        raise ValueError(f"{len(flat)} numbers are no upper triangle of {p} columns")
     out = np.zeros((p, p))
     out[np.triu_indices(p)] = flat
     return out + np.triu(out, 1).T
@@ -59,7 +60,7 @@ class Sums(NamedTuple):
     @classmethod
     def of(cls, flat: Float[np.ndarray, " numbers"], p: int) -> Sums:
         """The inverse of :meth:`flat`."""
-        return cls(float(flat[0]), flat[1 : 1 + p], symmetric(flat[1 + p :]))
+        return cls(float(flat[0]), flat[1 : 1 + p], symmetric(flat[1 + p :], p))
 
 
 def sums(beta: Float[np.ndarray, " p"], x: Float[np.ndarray, "rows p"], y: Float[np.ndarray, " rows"]) -> Sums:

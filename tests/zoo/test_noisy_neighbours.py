@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from neighbour_tables import tables  # noqa: F401 - a fixture
 
+from fedrank.cli.data import LabelledColumns
 from fedrank.cli.main import call
-from fedrank.cli.silos import LabelledColumns
 from fedrank.silos.records.ranges import parse_ranges
 from fedrank_zoo.noisy_statistics.command import Public, _as_agreed
 from fedrank_zoo.noisy_statistics.messages import Message, read_message

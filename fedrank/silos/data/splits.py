@@ -304,7 +304,8 @@ def standardise_rows(
     deviation: Float[np.ndarray, " features"],
 ) -> Float[np.ndarray, "rows features"]:
     """Rows as networks get them, float32: (x − mean) / deviation; 0 for what is missing and for constant columns."""
-    return Moments(mean, mean, deviation).standardise(features.astype(float)).astype(np.float32)
+    moments = Moments(np.full(len(mean), np.nan), mean, deviation)  # of how many rows plays no part
+    return moments.standardise(features.astype(float)).astype(np.float32)
 
 
 def _pad(x: Float[np.ndarray, "n features"], y: Float[np.ndarray, " n"], rows: int) -> Rows:

@@ -438,6 +438,8 @@ def _made(cls: type, where: str, content: Mapping[str, Any]) -> Any:
         for name, value in content.items()
     }
     codes = values.pop("codes", {}) if cls is Column else {}
+    if not isinstance(codes, Mapping):
+        raise ConfigError(f"codes of {where} of the codebook must be a table, got {type(codes).__name__}.")
     made = from_table(values, cls, f"{where} ")
     return replace(made, codes={str(key): str(level) for key, level in codes.items()}) if codes else made
 

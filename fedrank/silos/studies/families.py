@@ -54,7 +54,7 @@ class Moments(NamedTuple):
         """The inverse of :meth:`flat`."""
         ends = np.cumsum([1, 1, p, p * (p + 1) // 2, outcomes, p * outcomes])
         weight, exposure, x, above, y, xy, yy = np.split(flat, ends)
-        return cls(weight[0], exposure[0], x, symmetric(above), y, xy.reshape(p, outcomes), yy[0])
+        return cls(weight[0], exposure[0], x, symmetric(above, p), y, xy.reshape(p, outcomes), yy[0])
 
 
 @dataclass(frozen=True)

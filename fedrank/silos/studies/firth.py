@@ -115,7 +115,7 @@ class Point(NamedTuple):
         inner = np.ix_(columns, columns)
         at = Sums.of(sums, p)
         at = Sums(at.value, at.gradient[columns], at.information[inner])
-        third, fourth = third[np.ix_(columns, columns, columns)], symmetric(above)[inner]
+        third, fourth = third[np.ix_(columns, columns, columns)], symmetric(above, p)[inner]
         sign, log_size = np.linalg.slogdet(at.information)
         if sign <= 0:  # all probabilities are 0 or 1, up to rounding
             return cls(theta, at, -np.inf, at.gradient, at.information, third)

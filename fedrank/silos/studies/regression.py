@@ -94,7 +94,7 @@ def answer(family: Family, ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray
     """
     steps = {"moments": _moments, "sums": _sums, "firth": firth.answer, "meat": _meat, "patterns": _count_patterns}
     out = steps[ask.step](family, ask, _cut(blocks))
-    return np.append(out, 0.0) if ask.step in ("moments", "patterns") else out  # rows left out stand beside it
+    return np.append(out, 0.0) if ask.step in ("moments", "patterns") else out  # the format has a count here, always 0
 
 
 def _cut(blocks: Iterable[Rows]) -> Iterator[Rows]:
@@ -261,7 +261,7 @@ def fit(
         theta[kept] = made.beta
         answers = yield Ask("meat", {"theta": theta, "clusters": np.array(float(robust.startswith("CR")))})
         flat = np.sum(list(answers.values()), axis=0)
-        meat, clusters = symmetric(flat[:-1])[np.ix_(kept, kept)], round(float(flat[-1]))
+        meat, clusters = symmetric(flat[:-1], len(kept))[np.ix_(kept, kept)], round(float(flat[-1]))
         covariance = bread @ meat @ bread * _factor(robust, family, sum(rows.values()), int(columns.sum()), clusters)
     estimate = _spread_out(back @ made.beta, kept)
     covariance = _spread_out(back @ covariance @ back.T, kept)
@@ -422,7 +422,7 @@ def _climb(
             sums = Sums.of(flat[:half], m)
             sums = Sums(sums.value, sums.gradient[kept], sums.information[inner])
             if len(flat) > half:
-                by_design = symmetric(flat[half:])[inner]
+                by_design = symmetric(flat[half:], m)[inner]
                 if np.linalg.eigvalsh(sums.information)[0] <= 0:
                     by_design[-1, -1] = abs(by_design[-1, -1])
                     sums = sums._replace(information=by_design)

@@ -168,7 +168,7 @@ class _Likelihood:
         """Information of the cells, each times a weight."""
         s1, d1 = self.s[:, 1 : 1 + self.p], self.d[:, 1 : 1 + self.p]
         above = (weight * self.first[0]) @ self.s[:, 1 + self.p :] - (weight * self.first[1]) @ self.d[:, 1 + self.p :]
-        squares = symmetric(above)
+        squares = symmetric(above, self.p)
         b0, b1, b2 = (weight * one for one in self.second)
         cross = (s1 * b1[:, None]).T @ d1
         return squares - (s1 * b0[:, None]).T @ s1 + cross + cross.T - (d1 * b2[:, None]).T @ d1
@@ -224,7 +224,7 @@ def answer(ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
     """
     steps = {"times": _event_times, "sums": _sums, "meat": _meat, "counts": _counts}
     out = steps[ask.step](ask, blocks)
-    return np.append(out, 0.0) if ask.step in ("sums", "counts") else out  # rows left out stand beside it
+    return np.append(out, 0.0) if ask.step in ("sums", "counts") else out  # the format has a count here, always 0
 
 
 def _event_times(ask: Ask, blocks: Iterable[Rows]) -> Float[np.ndarray, " numbers"]:
@@ -415,7 +415,7 @@ def fit_cox(
         })  # fmt: skip
         rounds += 1
         flat = np.sum(list(answers.values()), axis=0)
-        meat = symmetric(flat[:-1])[inner]
+        meat = symmetric(flat[:-1], p)[inner]
         covariance, clusters = covariance @ meat @ covariance, round(float(flat[-1]))
     tests = np.full((p + 1, 3), np.nan)
     if last is not None and columns.all() and not ends:

@@ -93,6 +93,7 @@ def test_files_that_are_no_codebook_are_refused(tmp_path):
         good.replace('study = "s"', ""),
         good.replace("range = [0.0, 110.0]", 'range = ["0", "110"]'), good.replace('unit = "years"', "unit = 3"),
         good.replace('levels = ["f", "m"]', 'levels = "fm"'), good.replace("[columns.age]", "[columns]\nage = 3\n[x]"),
+        good.replace('unit = "years"', 'unit = "years"\ncodes = 0'),
     ):  # fmt: skip
         (tmp_path / "c.toml").write_text(text)
         with pytest.raises(FormatError):

@@ -74,4 +74,5 @@ def test_the_p_value_is_scipys():
 
 
 def test_an_auc_that_does_not_exist_has_no_p_value():
-    assert np.isnan([inversion_p(float("nan"), 10, 10), inversion_p(0.1, 0, 10)]).all()
+    none = ((float("nan"), 10, 10), (0.1, 0, 10), (-0.3, 20, 20), (-1e9, 300, 300), (1.5, 20, 20))
+    assert np.isnan([inversion_p(*one) for one in none]).all()

@@ -48,12 +48,27 @@ def test_cox_equals_coxph():
 
 
 def test_proportional_hazards_equal_cox_zph():
+    compared = 0
     for kind, theirs in R["zph"].items():
         time, transform = kind.split()
         for way, rows, strata in (("strata", {"stratum": SITE}, 3), ("plain", {}, 1)):
             if transform == "km" and way in theirs:
                 made, _ = run_cox(TIMES[time], rows=rows, strata=strata)
                 np.testing.assert_allclose(made.proportional, theirs[way], rtol=1e-8)
+                compared += 1
+    assert compared == 4
+
+
+@pytest.mark.parametrize("step", ["sums", "meat"])
+def test_answers_of_another_size_are_no_answers(step):
+    """The last step's numbers of a program with one column more are refused, and not cut to fit."""
+
+    def longer(ask, blocks):
+        told = answer(ask, blocks)
+        return np.append(np.zeros(4), told) if ask.step == step else told
+
+    with pytest.raises((ValueError, IndexError)):
+        run_over(fit_cox(NAMES[1:], own=OWN, robust="HC0"), longer, cut(rows_of()))
 
 
 def test_silos_as_strata_keep_their_times():

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import cyclopts
 from cyclopts import Parameter
 
-from fedrank.cli.silos import LabelledColumns, table_of
+from fedrank.cli.data import LabelledColumns, table_of
 from fedrank.cli.terminal import AsJson, headline, print_json, say
 from fedrank.cli.terminal import table as drawn
 from fedrank.core.errors import ConfigError, DataError, RunError, UnknownNameError

@@ -86,9 +86,7 @@ def read_message(path: Path) -> Message:
         ranges = Ranges(tuple(map(str, names)), *ends, float(told["clip"]), levels)
         p = len(names) + 1
         first, upper = np.array(told["first"], float), np.array(told["second"], float)
-        if len(upper) != p * (p + 1) // 2:
-            raise ValueError("numbers of another size")
-        second = symmetric(upper)
+        second = symmetric(upper, p)
         sigmas = float(told["sigma_first"]), float(told["sigma_second"])
         rows = int(told["rows"])
         numbers = np.concatenate([first, upper, ranges.low, ranges.high, [ranges.clip, *sigmas]])

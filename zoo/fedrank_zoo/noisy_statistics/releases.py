@@ -194,7 +194,7 @@ def release_sums(
     scale = np.where(upper[0] == upper[1], 1.0, np.sqrt(2.0))
     flat = np.concatenate([c * (u.T @ (y - 0.5)), ((u.T @ u)[upper] * scale)[1:]])
     sent = noise.add_noise(flat, rng)
-    second = symmetric(np.concatenate([[len(y)], sent[p:]]) / scale)
+    second = symmetric(np.concatenate([[len(y)], sent[p:]]) / scale, p)
     return Statistics(sent[:p] / c, second, len(y), noise.sigma / c, noise.sigma / np.sqrt(2.0))
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from fedrank.cli.silos import LabelledColumns, table_of
+from fedrank.cli.data import LabelledColumns, table_of
 from fedrank.cli.terminal import AsJson, headline, print_json, say, table
 from fedrank_zoo.noisy_statistics.command import Public
 from fedrank_zoo.record_attack import MODES, RecordAttack

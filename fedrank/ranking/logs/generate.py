@@ -23,9 +23,6 @@ from fedrank.ranking.logs.read import ClickLog
 
 pl: Any = OptionalModule("polars", "logs", "Writing a click log")
 
-#: Sessions that are written at a time.
-_BATCH = 100_000
-
 
 @dataclass(frozen=True)
 class GeneratedLog:

@@ -196,7 +196,7 @@ def watch(
 
 
 def look(hub: str) -> dict[str, Json] | None:
-    """The status of a hub; None if it cannot be read, or is not public."""
+    """The status of a hub; None if it cannot be read, or is not public; a ConfigError if its address is none."""
     client = HttpClient(hub, allow_http=True, timeout=5.0)
     try:
         shown = client.request("GET", "/status.json", "", limit=8_000_000).json()

@@ -449,7 +449,7 @@ def named_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        if os.fspath(path) in str(error):
+        if str(error).startswith(os.fspath(path)):
             raise
         raise ConfigError(f"{os.fspath(path)}: {error}") from error
 

@@ -96,7 +96,7 @@ Attest = Callable[[bytes, tuple[str, ...]], tuple[str, dict[str, Json]]]
 
 
 @dataclass(eq=False)
-class RefusedError(Exception):
+class HubRefusedError(Exception):
     """A request that the hub refused, or answered with something that cannot be read.
 
     Attributes:
@@ -112,6 +112,9 @@ class RefusedError(Exception):
     unauthorised: bool = False
     not_counted: bool = False
     reason: str = ""
+
+    def __str__(self) -> str:
+        return self.why
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,7 @@ def usable_token(token: object) -> bool:
 class HubClient(HttpClient):
     """A device's requests to its hub; arguments as of :class:`~fedrank.deploy.http.client.HttpClient`.
 
-    All requests raise what :meth:`~fedrank.deploy.http.client.HttpClient.request` does, and :class:`RefusedError`.
+    All requests raise what :meth:`~fedrank.deploy.http.client.HttpClient.request` does, and :class:`HubRefusedError`.
     """
 
     #: Whether requests go through an oblivious relay.
@@ -218,7 +221,7 @@ class HubClient(HttpClient):
             kind, statement = attest(challenge, kinds)
             return json.dumps({"kind": kind, "challenge": given["challenge"], "statement": statement}).encode()
         except Exception as error:  # of the app's function
-            raise RefusedError(f"challenge: attest failed ({type(error).__name__})") from error
+            raise HubRefusedError(f"challenge: attest failed ({type(error).__name__})") from error
 
     def model(self, token: str, terms: Terms, etag: str) -> tuple[bytes | None, bool]:
         """Fetch the newest model.
@@ -271,7 +274,7 @@ def _model_in(what: str, response: ClientResponse, terms: Terms) -> bytes:
     try:
         terms.request.decode(body)
     except WireError as error:
-        raise RefusedError(f"{what}: {error}") from error
+        raise HubRefusedError(f"{what}: {error}") from error
     return body
 
 
@@ -281,7 +284,7 @@ def _reading(what: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
-        raise RefusedError(f"{what}: the hub's answer cannot be read ({type(error).__name__})") from error
+        raise HubRefusedError(f"{what}: the hub's answer cannot be read ({type(error).__name__})") from error
 
 
 def _accept(what: str, response: ClientResponse, *statuses: int) -> ClientResponse:
@@ -291,11 +294,11 @@ def _accept(what: str, response: ClientResponse, *statuses: int) -> ClientRespon
     return response
 
 
-def _refusal(what: str, response: ClientResponse) -> RefusedError:
+def _refusal(what: str, response: ClientResponse) -> HubRefusedError:
     said = f"status {response.status}" + (f", {response.reason}" if response.reason else "")
     if response.reason == "not-attested" and isinstance(why := response.json().get("why"), str):
         said += f", {why[:40]}"
-    return RefusedError(
+    return HubRefusedError(
         f"{what}: {said}", response.retry_after, response.status == 401, response.reason in _NOT_NOW, response.reason
     )
 

@@ -16,8 +16,8 @@ from fedrank.deploy.device.connection import (
     OTHER_GATEWAY,
     Backoff,
     HubClient,
+    HubRefusedError,
     OnSale,
-    RefusedError,
     State,
     Synced,
     tag_of,
@@ -66,7 +66,7 @@ class Prover:
 
         Raises:
             OSError: The hub does not answer.
-            RefusedError: It answers something that says nothing about it.
+            HubRefusedError: It answers something that says nothing about it.
         """
         if not terms.log:
             return "its terms have no log, and the app asks for witnesses" if self._trust.witnesses else ""
@@ -233,7 +233,7 @@ class Conversation:
                 stop = step()
                 if stop is not None:
                     return stop
-        except RefusedError as refusal:
+        except HubRefusedError as refusal:
             return self._later(State.RETRY, refusal.why, refusal.retry_after)
         except OSError as error:
             return self._later(State.OFFLINE, f"no answer ({type(error).__name__}: {error})")
@@ -295,7 +295,7 @@ class Conversation:
                 self._outbox.put(url=self._memory.url)  # where this cannot be written, no token is asked for
             try:
                 token, terms = self._connection.enrol(self._enrolment)
-            except RefusedError as refusal:
+            except HubRefusedError as refusal:
                 if refusal.unauthorised:
                     self._memory.complain("the hub does not accept the enrolment token")
                 raise
@@ -379,7 +379,7 @@ class Conversation:
         self._bought = True
         try:
             answer = self._connection.buy(token, epoch, asked.request)
-        except RefusedError as refusal:
+        except HubRefusedError as refusal:
             with self._memory.lock:
                 if refusal.reason == "other-purchase":
                     self._memory.complain("the hub sold this device another token of this epoch; it does not report")
@@ -391,7 +391,7 @@ class Conversation:
             return
         with self._memory.lock:
             if not wallet.keep_bought(terms.hub, epoch, asked, answer):
-                raise RefusedError("token: the hub's answer makes no token")
+                raise HubRefusedError("token: the hub's answer makes no token")
             if epoch == now:
                 self._newest = ("", False)  # what the device does with the model depends on the token
 
@@ -420,7 +420,7 @@ class Conversation:
                 part, compares = part_in(terms, drawing.key, drawing.beacon)
                 if compares and (known or terms.tokens) and not over:
                     best = self._connection.best(shown, terms)
-        except RefusedError as refusal:
+        except HubRefusedError as refusal:
             with self._memory.lock:
                 self._forget(token, refusal)
         if body is not None and (why := self._objection(terms, body, best, drawing)):
@@ -492,12 +492,12 @@ class Conversation:
                 self._memory.spent = self._outbox.spent()
             try:
                 outcome = self._connection.report(shown, message.round, message.body)
-            except RefusedError as refusal:
+            except HubRefusedError as refusal:
                 with self._memory.lock:
                     if refusal.unauthorised and shown != token:  # it is the epoch's token that the hub does not take
                         self._outbox.record_answer(message, REFUSED)
                         self._memory.complain("the hub does not take the token that it sold; the message is dropped")
-                        raise RefusedError("report: the token was refused") from refusal
+                        raise HubRefusedError("report: the token was refused") from refusal
                     if refusal.not_counted:
                         self._outbox.record_answer(message, None)
                     if refusal.reason == "too-few":  # no server is overloaded: it waits for company with the next
@@ -515,7 +515,7 @@ class Conversation:
                     return self._result(State.STALE, POLL * CHANCE.uniform(0.5, 1.5), "the device was not due")
                 elif outcome != COUNTED:
                     self._memory.complain("the hub refused a message; its program and this one may not fit together")
-                    raise RefusedError("report: refused")
+                    raise HubRefusedError("report: refused")
         return None
 
     def _shown(self, message: Message, token: str) -> str | None:
@@ -534,7 +534,7 @@ class Conversation:
         shown = turn(held.key, held.beacon, rounds) == (message.round - 1) % rounds
         return header_of(held.token) if shown else None
 
-    def _forget(self, token: str, refusal: RefusedError) -> NoReturn:
+    def _forget(self, token: str, refusal: HubRefusedError) -> NoReturn:
         """Forget a token that the hub does not know, and stop where it refused."""
         if refusal.unauthorised:
             self._outbox.forget_token(token)

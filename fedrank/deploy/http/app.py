@@ -134,9 +134,10 @@ class HttpApp:
     async def _judge(self, route: Route, made: Awaitable[HttpResponse]) -> HttpResponse | None:
         """The response to a request, counted, with errors turned into refusals; None if the client has gone."""
         try:
-            response = await made
-        except RefusedError as error:
-            response = self._refusal(error)
+            try:
+                response = await made
+            except RefusedError as error:
+                response = self._refusal(error)
         except RunError:  # the log cannot be written, which has been logged once
             response = REFUSALS["unavailable"]
         except Exception as error:
@@ -243,7 +244,9 @@ class HttpApp:
 
     def _refusal(self, error: RefusedError) -> HttpResponse | None:
         """The response to a request that is refused; None where its client has gone."""
-        return refusal(error.reason, **error.more) if error.more else REFUSALS.get(error.reason)
+        if error.reason == "disconnected":
+            return None
+        return refusal(error.reason, **error.more) if error.more else REFUSALS[error.reason]
 
     async def _not_found(self, request: HttpRequest) -> HttpResponse:
         return REFUSALS["not-found"]

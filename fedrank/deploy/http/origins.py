@@ -43,7 +43,7 @@ class Hosts:
 
     def __init__(self, names: Sequence[str] = (), paths: tuple[str, ...] = ("/",)):
         self._paths = paths
-        names = [name for name in names if parse_address(name) is None]
+        names = [name for name in names if parse_address(name.strip("[]")) is None]
         if wrong := [name for name in names if _HOST.fullmatch(name.lower()) is None]:
             raise ConfigError(f"the name of a server must be like search.example.org, got {wrong[0]!r:.100}.")
         self._pages = {name.lower() for name in names}

@@ -185,7 +185,7 @@ class HttpRequest:
         except (ValueError, RecursionError):
             said = None
         if not isinstance(said, kind):
-            raise RefusedError("malformed", expected=f"JSON whose outermost is a {kind.__name__}")
+            raise RefusedError("malformed", expected="a JSON object" if kind is dict else "a JSON array")
         return said
 
 

@@ -75,7 +75,7 @@ class Peer:
                 Once it has been the right one, it is silent instead: it must not stop the others.
         """
         expected = self._terms.exchanges[place].reply.nbytes
-        return self._answer(f"{EXCHANGE_PATH}{number}/{place}", body, patience, expected)
+        return self._answer(f"{EXCHANGE_PATH}{number}/{place}", f"exchange {place}", body, patience, expected)
 
     def sum_step(
         self, number: int, place: int, step: int, body: bytes, patience: float, expected: int
@@ -90,9 +90,10 @@ class Peer:
             patience: Seconds to wait; may be infinite.
             expected: Length of the reply, in bytes.
         """
-        return self._answer(f"{SUM_PATH}{number}/{place}/{step}", body, patience, expected)
+        path, what = f"{SUM_PATH}{number}/{place}/{step}", f"step {step} of the sum of exchange {place}"
+        return self._answer(path, what, body, patience, expected)
 
-    def _answer(self, path: str, body: bytes, patience: float, expected: int) -> bytes | Silence:
+    def _answer(self, path: str, what: str, body: bytes, patience: float, expected: int) -> bytes | Silence:
         end, pause = time.monotonic() + patience, _PAUSE
         while True:
             try:
@@ -107,7 +108,7 @@ class Peer:
                 if answer.status == 200 and len(answer.body) == expected:
                     return answer.body
                 if answer.status == 200:
-                    return self._wrong(f"answers {path} with {len(answer.body)} bytes")
+                    return self._wrong(f"answers {what} with {len(answer.body)} bytes")
                 silence = self._refuse(answer)
                 if silence.reason not in _SOON:
                     return silence

@@ -13,7 +13,7 @@ from fake_hub import ANYTHING, ENROLMENT, FakeHub, Fault, fault
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.device import Device, Ranking, connection
-from fedrank.deploy.device.connection import Backoff, HubClient, RefusedError
+from fedrank.deploy.device.connection import Backoff, HubClient, HubRefusedError
 from fedrank.deploy.http.client import response_of
 
 
@@ -43,7 +43,7 @@ def test_a_number_beyond_all_rounds_is_an_answer_that_cannot_be_read(hub, make):
     for body in (b'{"round": 1e999}', b'{"round": 1, "state": "open", "etag": "", "epoch": 1e999}', b'{"round": -1}'):
         device = make()
         device._connection.request = lambda *_, body=body, **__: response_of(200, body, lambda name: None)
-        with pytest.raises(RefusedError) as refused:
+        with pytest.raises(HubRefusedError) as refused:
             device._connection.tokens()
         assert "cannot be read" in refused.value.why
         device.close()

@@ -17,7 +17,7 @@ from relay_worlds import relayed
 from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.deploy.database import open_database
 from fedrank.deploy.device import State
-from fedrank.deploy.device.connection import RefusedError
+from fedrank.deploy.device.connection import HubRefusedError
 from fedrank.deploy.http.client import HttpClient, response_of
 from fedrank.deploy.hub.audit import audit_folder
 from fedrank.deploy.hub.keys import WHAT, ask_rotation, operator_of, private_keys
@@ -548,7 +548,7 @@ def test_a_request_of_a_key_that_was_changed_is_given_up_once_its_epoch_is_open(
 
 def refuse(why):
     def request(_):
-        raise RefusedError(why)
+        raise HubRefusedError(why)
 
     return request
 

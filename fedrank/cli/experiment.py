@@ -51,7 +51,7 @@ def protocol_of(source: str) -> str:
     if source.endswith(".toml"):
         return str(read_sweep(source)[0].get("protocol", DEFAULT_PROTOCOL))
     if source not in method_names():
-        raise UnknownNameError("protocol", source, method_names())
+        raise UnknownNameError("protocol", source, method_names(), plug_ins=True)
     return source
 
 

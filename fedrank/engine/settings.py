@@ -172,7 +172,7 @@ def part_from(value: Json, base: Any, one: dataclasses.Field, where: str) -> Any
     else:
         name = str(value["name"])
         if name not in known:
-            raise UnknownNameError(f"value of {where}.name", name, list(known))
+            raise UnknownNameError(f"value of {where}.name", name, list(known), plug_ins=True)
         cls = known[name]
     start = base if type(base) is cls else cls(**_shared_changes(base, cls)) if "name" in value else cls()
     if not dataclasses.is_dataclass(start):
@@ -224,7 +224,7 @@ def part_class(
     """
     known = parts_of(one)
     if name is not None and name not in known:
-        raise UnknownNameError(f"value of {where}.name", name, list(known))
+        raise UnknownNameError(f"value of {where}.name", name, list(known), plug_ins=True)
     cls = _implied(settings, base, known, where) if name is None else known[name]
     return None if cls is type(base) else cls
 

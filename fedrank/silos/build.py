@@ -115,7 +115,7 @@ def build_silos(
     """
     for name in config.evaluation.baselines:
         if name not in SILO_BASELINES:
-            raise UnknownNameError("baseline of silos", name, SILO_BASELINES)
+            raise UnknownNameError("baseline of silos", name, SILO_BASELINES, plug_ins=True)
     method = config.method if protocol is None else protocol
     if not isinstance(method, SiloProtocol):
         raise ConfigError(

@@ -37,6 +37,7 @@ from fedrank.silos.data.splits import standards
 from fedrank.silos.evidence import against, evidence, sceptics_rows, with_differences
 from fedrank.silos.model import SiloModel
 from fedrank.silos.party import CROSSINGS
+from fedrank.silos.report.files import ARMS, CROSSED
 from fedrank.silos.rounds import SiloEvaluator, begin_runs, models_of_runs
 
 #: Suffix of a measure's name for each model of :meth:`SiloProtocol.models`.
@@ -44,27 +45,6 @@ MODELS = {"last": "", "best": ", best so far", "refit": ", refit"}
 
 #: Share of rounds without any observation up to which no note is written; late rewards are missing in the first.
 _SILENT = 0.1
-
-#: Columns of ``arms.parquet`` and of ``crossed.parquet``.
-ARMS = {
-    "seed": int,
-    "target": str,
-    "round": int,
-    "arm": int,
-    "code": str,
-    "played": bool,
-    "explored": bool,
-    "increment": float,
-    "estimate": float,
-}
-CROSSED = {
-    "seed": int,
-    "target": str,
-    "round": int,
-    "exchange": str,
-    "requests": int,
-    "replies": int,
-}
 
 
 class SiloRunner(Runner):

@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 
 from fedrank.texts.config import MODES
 from fedrank.texts.data.silos import Federation
+from fedrank.texts.report.files import InsiderReads
 from fedrank.texts.served.documents import Document, Words
 from fedrank.texts.silo_sketch.setup import SketchSetup
 from fedrank.texts.sketch import Hashes, encode, hash_terms
@@ -259,48 +260,6 @@ def is_there(
 _TARGETS, _TEXTS, _AMONG = 50, 200, 400
 #: Seed of the attack: which documents, and the noise of the sketches that are attacked.
 _SEED = 0x5EE5
-
-
-#: A document is readable where more than this part of its words is read that a guess would not name; a text is found
-#: where the area under the curve is above this, 0.5 being chance.
-READABLE, FOUND = 0.05, 0.6
-
-
-class InsiderReads(NamedTuple):
-    """Words that the first silo reads of the second's documents.
-
-    Attributes:
-        share: Mean part of a document's words that it reads and that a guess does not name.
-        low: Lower end of a 99 % interval.
-        high: Upper end.
-        precision: Part of the words that it names that are right.
-        documents: Number of documents that it tried to read.
-        found: Area under the curve of its test whether a text is among the second's documents; None in runs that did
-            not make it.
-        found_low: Lower end of a 99 % interval.
-        found_high: Upper end.
-        texts: Number of texts that it looked for; half of them are there.
-    """
-
-    share: float
-    low: float
-    high: float
-    precision: float
-    documents: int
-    found: float | None = None
-    found_low: float = math.nan
-    found_high: float = math.nan
-    texts: int = 0
-
-    @property
-    def readable(self) -> bool:
-        """True if documents count as readable."""
-        return self.share > READABLE
-
-    @property
-    def finds(self) -> bool:
-        """True if it finds texts."""
-        return self.found is not None and self.found > FOUND
 
 
 def insider_reads(setup: SketchSetup, federation: Federation) -> InsiderReads | None:

@@ -19,7 +19,8 @@ from fedrank.core.protocol import Party
 from fedrank.engine.simulator import run_setup
 from fedrank.texts.data.features import Statistics, statistics_of
 from fedrank.texts.data.silos import Federation
-from fedrank.texts.insider import InsiderReads, insider_reads
+from fedrank.texts.insider import insider_reads
+from fedrank.texts.report.files import InsiderReads
 from fedrank.texts.silo_sketch.setup import SketchSetup
 from fedrank.texts.silo_sketch.setup.exchange_sketches import rows_of_party
 from fedrank.texts.silo_sketch.setup.rows import (

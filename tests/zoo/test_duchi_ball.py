@@ -51,9 +51,16 @@ def test_rounds_add_up_and_the_audit_finds_no_more():
 
 def test_the_server_adds_the_mean_change_to_its_weights():
     made, state = DuchiBall(size=2), SimpleNamespace(weights=np.array([5.0, 7.0], np.float32), noise=None)
-    sent = WeightsReply(np.array([[1.0, 0.0], [3.0, -2.0], [9.0, 9.0]], np.float32), np.ones(3, np.int32))
+    sent = WeightsReply(np.array([[1.0, 0.0], [2.0, -2.0], [9.0, 9.0]], np.float32), np.ones(3, np.int32))
     weights, heard, _ = made.combine(state, sent, np.array([True, True, False]), "mean", 0)
-    assert heard and weights.tolist() == [7.0, 6.0]
+    assert heard and weights.tolist() == [6.5, 6.0]
+
+
+def test_an_attacker_moves_the_model_no_further_than_an_honest_device():
+    made, state = DuchiBall(epsilon=1.0, size=2), SimpleNamespace(weights=np.zeros(2, np.float32), noise=None)
+    sent = WeightsReply(np.array([[1e6, 0.0]], np.float32), np.ones(1, np.int32))
+    moved = made.combine(state, sent, np.array([True]), "mean", 0)[0]
+    np.testing.assert_allclose(moved, [math.pi / 2 / math.tanh(0.5), 0.0], rtol=1e-4)
 
 
 @pytest.mark.parametrize("wrong", [{"epsilon": 0.0}, {"epsilon": float("nan")}, {"clip": 0.0}])

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from fedrank.cli import main
+from fedrank.cli.experiment import base_of
 from fedrank.core import registry
 from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.engine.settings import from_dict
 from fedrank.ranking.clicks.cascade import USERS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,8 +27,12 @@ def test_a_name_that_is_not_known_may_be_of_the_plug_ins(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UnknownNameError, match="fedrank-zoo"):
         registry.get("fedrank.protocols", "ifcaa")
-    with pytest.raises(UnknownNameError, match="fedrank-zoo"):
-        USERS.get("dependent")
+    for look_up in (lambda: USERS.get("dependent"), lambda: base_of("foltr-nez", [], "run")):
+        with pytest.raises(UnknownNameError, match="fedrank-zoo"):
+            look_up()
+    for of, name in (("privacy", "server-noize"), ("server", "lyon")):
+        with pytest.raises(UnknownNameError, match="fedrank-zoo"):
+            from_dict({"protocol": "foltr-pdgd", of: {"name": name}})
     assert "fedrank-zoo" not in str(UnknownNameError("column", "lie", ["age"]))
 
 

@@ -25,6 +25,7 @@ from fedrank.core.privacy_report import (
     Unit,
 )
 from fedrank.privacy.audit import Audit
+from fedrank.privacy.quantise import clip_to_norm
 from fedrank.ranking.mechanisms.weights import ClearWeights, WeightsReply
 
 
@@ -85,7 +86,7 @@ class DuchiBall(ClearWeights):
 
     @override
     def clipped_again(self, vectors):
-        return vectors
+        return clip_to_norm(vectors, self.radius * (1 + 1e-5), "l2", module_of(vectors))  # honest ones are as long
 
     @override
     def combine(self, state, replies, arrived, rule, byzantine):

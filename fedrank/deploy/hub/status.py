@@ -23,13 +23,13 @@ from fedrank.deploy.http.routes import REASONS
 from fedrank.deploy.terms import ONE_NUMBER
 from fedrank.metrics.online import REWARDS
 from fedrank.report.charts import (
+    INK,
     OKABE_ITO,
     Panel,
     compose,
     decimal_labels,
     element,
     nice_domain,
-    si_label,
     ticks,
     tooltip_of,
 )
@@ -207,13 +207,12 @@ def reward_chart(name: str, points: Sequence[Point]) -> Html:
     low, high = nice_domain([low - spare, high + spare])
     panel = Panel(_WIDTH, _HEIGHT, _round_axis(points), (low, high))
     levels = ticks(low, high, 5)
-    panel.y_axis(levels, si_label if max(-low, high) >= 1e5 else decimal_labels(levels))
+    panel.y_axis(levels, decimal_labels(levels))
     _draw_rounds(panel, points)
     panel.band([(p.middle, _clip(p.low, low, high), _clip(p.high, low, high)) for p in points], OKABE_ITO[0])
     for some, run in itertools.groupby(points, lambda p: p.reward is not None):
         panel.line([(p.middle, p.reward or 0.0) for p in run if some], OKABE_ITO[0])
-    for p, reward in known:
-        panel.dot(panel.x(p.middle), panel.y(reward), OKABE_ITO[0], radius=7.0, note=p.words, opacity=0.0)
+    _describe_rounds(panel, points)
     ends = (f"{value_text(reward)} in {p.where}" for p, reward in known[:: max(1, len(known) - 1)])
     return _figure_of(panel, f"Mean {name}: {', '.join(ends)}")
 
@@ -225,6 +224,14 @@ def _clip(value: float | None, low: float, high: float) -> float | None:
 def _draw_rounds(panel: Panel, points: Sequence[Point]) -> None:
     first, last = _round_axis(points)
     panel.x_axis(ticks(math.ceil(first), math.floor(last), 5, whole=True), lambda value: f"{value:,.0f}", "round")
+
+
+def _describe_rounds(panel: Panel, points: Sequence[Point]) -> None:
+    """A column over each point, as high as the chart, which tells it to a pointer."""
+    for p in points:
+        left, right = panel.x(p.first - 0.5), panel.x(p.last + 0.5)
+        place = {"x": left, "y": 0.0, "width": right - left, "height": panel.height}
+        panel.add(element("rect", tooltip_of(p.words), class_="over", fill=INK, opacity="0", **place))
 
 
 def _figure_of(panel: Panel, label: str) -> Html:
@@ -264,7 +271,8 @@ def seconds_chart(points: Sequence[Point]) -> Html | None:
     for p in points:
         left, right, y = panel.x(p.first - 0.4), panel.x(p.last + 0.4), panel.y(min((p.seconds or 0.0) / length, high))
         place = {"x": left, "y": y, "width": right - left, "height": panel.height - y}
-        panel.add(element("rect", tooltip_of(p.words), fill=OKABE_ITO[2], **place))
+        panel.add(element("rect", fill=OKABE_ITO[2], **place))
+    _describe_rounds(panel, points)
     return _figure_of(panel, f"How long rounds were open: {clock(min(times))} to {clock(max(times))}")
 
 

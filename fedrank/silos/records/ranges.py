@@ -24,7 +24,7 @@ def parse_ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
     for text in texts:
         name, _, ends = text.rpartition("=")
         try:
-            low, high = (float(end) for end in ends.split(":")) if name else ()
+            low, high = map(float, ends.split(":") if name else ())
         except ValueError:
             raise ConfigError(f"a range is written as column=low:high, such as age=0:110; got {text!r}.") from None
         out[name] = (low, high)

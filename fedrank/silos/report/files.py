@@ -17,7 +17,27 @@ from fedrank.core.trees import Json
 from fedrank.report.files import convert_content, json_object, parquet
 from fedrank.report.run import Run
 from fedrank.report.statistics import Interval
-from fedrank.silos.run import ARMS
+
+#: Columns of ``arms.parquet`` and of ``crossed.parquet``.
+ARMS = {
+    "seed": int,
+    "target": str,
+    "round": int,
+    "arm": int,
+    "code": str,
+    "played": bool,
+    "explored": bool,
+    "increment": float,
+    "estimate": float,
+}
+CROSSED = {
+    "seed": int,
+    "target": str,
+    "round": int,
+    "exchange": str,
+    "requests": int,
+    "replies": int,
+}
 
 #: What the evidence may say of a silo.
 VERDICTS = ("harms", "helps", "no evidence")
@@ -87,7 +107,7 @@ class Silos:
         rows: By silo: ``train``, ``vali``, ``test`` and ``positive``, the share of label 1.
         notes: What a reader should know about the data.
         undefined: Sentences on what could not be measured, and why.
-        plays: Columns as :data:`~fedrank.silos.run.ARMS`; None for a protocol without arms, or before the run wrote it.
+        plays: Columns as :data:`ARMS`; None for a protocol without arms, or before the run wrote it.
         findings: By target; empty for a protocol without arms, or before the run wrote it.
         evidence: ``evidence.json`` as it is, for machines.
         sceptic: Simple baselines, by target: ``rows``, ``best`` and ``ways``; empty where the run has it not.

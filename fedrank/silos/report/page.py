@@ -27,11 +27,10 @@ from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Sec
 from fedrank.report.tables import Table, final_table, to_json
 from fedrank.silos.report import figures as silo_figures
 from fedrank.silos.report import tables as silo_tables
-from fedrank.silos.report.files import read_silos, silos_of
+from fedrank.silos.report.files import CROSSED, read_silos, silos_of
 from fedrank.silos.report.opening import CHART, opening_of
 from fedrank.silos.report.opening import chart as opening_chart
 from fedrank.silos.report.tables import UNDEFINED, helpers_table, ledger_words, look_table, sceptic_table
-from fedrank.silos.run import CROSSED
 
 #: Decision rules that make no use of estimates, unless rewards come a round late.
 _EXPECT_NOTHING = ("extreme-explore", "bayesian-extreme-explore", "fixed")

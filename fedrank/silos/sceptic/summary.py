@@ -104,7 +104,7 @@ class Summary:
         c, p = columns, columns + 1
         ends = np.cumsum([4, c, c, c, p, 1 + p + p * (p + 1) // 2, c])
         facts, count, mean, deviation, beta, sums, score, upper = np.split(numbers, ends)
-        information = symmetric(upper, p)
+        information = symmetric(upper, c)
         rows, positive, twice, by_chance = facts.tolist()
         terms = Sums.of(sums, p)
         # A silo could else have others fit to a likelihood without a maximum.

@@ -431,10 +431,10 @@ class SumLearner(SlateLearner):
     @override
     def best(self, own, values):
         """The slate of the highest expected value, by the users' own choice model."""
-        nothing = module_of(values).zeros_like(values[..., 0])
-        if values.shape[-1] > own.view.documents.shape[-1]:
+        appeal, nothing = self.appeal_of(own), module_of(values).zeros_like(values[..., 0])
+        if values.shape[-1] > appeal.shape[-1]:  # the last is of no click
             values, nothing = values[..., :-1], values[..., -1]
-        slate = best_slate(self.world.choice, self.appeal_of(own), values, self.world.slate, nothing)
+        slate = best_slate(self.world.choice, appeal, values, self.world.slate, nothing)
         return self.fall_back(own, slate)
 
     def appeal_of(self, own: PlatformState) -> Float[AnyArray, "*#users candidates"]:

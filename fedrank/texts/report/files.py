@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from fedrank.core.errors import RunError
 from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.report.files import convert_content, json_object, parquet
-from fedrank.texts.insider import InsiderReads
 
 #: Columns of ``methods.parquet`` and their types.
 VALUES = {
@@ -44,6 +44,48 @@ GAIN = ": gain over Local"
 
 #: A measure of the paper that is a cost: 1 is best, larger is worse.
 COST = "MAP-JOS"
+
+
+#: A document is readable where more than this part of its words is read that a guess would not name; a text is found
+#: where the area under the curve is above this, 0.5 being chance.
+READABLE, FOUND = 0.05, 0.6
+
+
+class InsiderReads(NamedTuple):
+    """Words that the first silo reads of the second's documents.
+
+    Attributes:
+        share: Mean part of a document's words that it reads and that a guess does not name.
+        low: Lower end of a 99 % interval.
+        high: Upper end.
+        precision: Part of the words that it names that are right.
+        documents: Number of documents that it tried to read.
+        found: Area under the curve of its test whether a text is among the second's documents; None in runs that did
+            not make it.
+        found_low: Lower end of a 99 % interval.
+        found_high: Upper end.
+        texts: Number of texts that it looked for; half of them are there.
+    """
+
+    share: float
+    low: float
+    high: float
+    precision: float
+    documents: int
+    found: float | None = None
+    found_low: float = math.nan
+    found_high: float = math.nan
+    texts: int = 0
+
+    @property
+    def readable(self) -> bool:
+        """True if documents count as readable."""
+        return self.share > READABLE
+
+    @property
+    def finds(self) -> bool:
+        """True if it finds texts."""
+        return self.found is not None and self.found > FOUND
 
 
 @dataclass(frozen=True)
@@ -282,8 +324,14 @@ def _made(raw: Mapping[str, Json], methods: Frame, measure: str, decisions: tupl
         beta=float(raw["beta"]),
         generated=bool(raw.get("generated")),
         notes=tuple(map(str, raw.get("notes") or ())),
-        insider=None if raw.get("insider") is None else InsiderReads(**{"precision": math.nan, **raw["insider"]}),
+        insider=None if raw.get("insider") is None else _insider(raw["insider"]),
     )
+
+
+def _insider(raw: Any) -> InsiderReads:
+    if wrong := [name for name, value in raw.items() if not isinstance(value, int | float | None)]:
+        raise TypeError(f"{wrong[0]} must be a number")
+    return InsiderReads(**{"precision": math.nan, **raw})
 
 
 def _silo(raw: Mapping[str, Json], words: int | None) -> TextSilo:

@@ -12,8 +12,7 @@ from fedrank.report import wording
 from fedrank.report.claims import Named, Number, Spent
 from fedrank.report.run import Run
 from fedrank.report.tables import Column, Table
-from fedrank.texts.insider import READABLE, InsiderReads
-from fedrank.texts.report.files import TextRun
+from fedrank.texts.report.files import READABLE, InsiderReads, TextRun
 from fedrank.texts.report.tables import details_of
 
 #: A document that has a word has it at least once: an error of this size is as large as the smallest such count.

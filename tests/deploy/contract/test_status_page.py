@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import html
+import itertools
 import math
 import re
 from html.parser import HTMLParser
@@ -274,13 +275,17 @@ def test_gaps_are_gaps():
     text = page(status(history=[point(i, r) for i, r in enumerate(rewards)]), {})
     assert [len(places(line)) for line in re.findall(LINE, text)] == [2, 2]
     assert not re.search(BAND, text) and text.count('r="3" fill="var(--c0)"') == 1  # a round between two gaps
-    assert "round 3: 0.250; 50 reports, open for 2\xa0s" in text and "round 2: no reward" in text
+    assert text.count("round 3: 0.250; 50 reports, open for 2\xa0s") == text.count("round 2: no reward") == 2
 
 
 def test_long_histories_are_pooled_with_the_interval_of_their_mean():
     points = [point(i, 0.3 + 0.1 * (i % 5), 0.1, seconds=float(i % 5)) for i in range(400)]
     shown = Page(page(status(round=400, history=points), {}))
-    assert len(shown.all("path", fill="none", stroke="var(--c0)")) == 1 and len(shown.all("rect")) == 80
+    assert len(shown.all("path", fill="none", stroke="var(--c0)")) == 1
+    bars, over = shown.all("rect", fill="var(--c2)"), shown.all("rect", class_="over")
+    assert len(bars) == 80 and len(over) == 2 * 80
+    ends = [(float(one["x"]), float(one["x"]) + float(one["width"])) for one in over[:80]]
+    assert all(abs(right - left) < 0.02 for (_, right), (left, _) in itertools.pairwise(ends))  # none hides another
     # The mean of 0.3, 0.4, 0.5, 0.6, 0.7 is 0.5; of five independent halves of 0.1 each, 0.1/√5 = 0.045 remains.
     assert "mean of rounds 0–4: 0.500 (0.455 to 0.545); 250 reports, each open for 2 s" in shown.words
     assert "Each point is the mean of 5 rounds." in shown.words
@@ -294,7 +299,7 @@ def test_points_that_are_means_already_say_so():
 def test_one_night_does_not_flatten_all_other_rounds():
     points = [point(i, 0.3, 0.1, seconds=40_000.0 if i == 30 else 2.0) for i in range(60)]
     shown = Page(page(status(round=60, history=points), {}))
-    heights = [float(bar["height"]) for bar in shown.all("rect")]
+    heights = [float(bar["height"]) for bar in shown.all("rect", fill="var(--c2)")]
     assert heights[30] == 80 and heights[29] == pytest.approx(40)
     assert "half of them 2 s or less, 11:06:40 at most, which leaves the picture." in shown.words
 

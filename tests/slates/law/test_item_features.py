@@ -160,3 +160,16 @@ def test_other_protocols_and_choices_refuse_several_features():
     with pytest.raises(ConfigError):
         _experiment(2, slates={"design": "sent"})
     assert isinstance(_experiment(2).world.choice, Multinomial)
+
+
+def test_items_may_have_more_features_than_there_are_candidates():
+    learner: Any = _experiment(12, world={"preset": "tension", "features": 12, "candidates": 10, "slate": 3}).protocol
+    learner = learner.learner
+    own, random = learner.first_state(None, np.zeros(4, np.int32)), np.random.default_rng(5)
+    values = np.concatenate([random.random((4, 10), np.float32), np.zeros((4, 1), np.float32)], axis=1)
+    own = own._replace(
+        view=own.view._replace(documents=random.normal(size=(4, 10, 12)).astype(np.float32)),
+        model=np.ones((4, learner.parameters), np.float32),
+    )
+    slate = learner.best(own, values)
+    assert slate.shape == (4, 3) and slate.max() < 10 and all(len(set(row)) == 3 for row in slate.tolist())

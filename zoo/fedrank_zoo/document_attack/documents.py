@@ -15,8 +15,6 @@ from scipy.sparse import csr_array
 from fedrank.core.errors import DataError
 from fedrank.texts.data.collection import Texts
 from fedrank.texts.insider import (
-    FOUND,
-    READABLE,
     Holdings,
     Reading,
     Shown,
@@ -26,6 +24,7 @@ from fedrank.texts.insider import (
     is_there,
     read,
 )
+from fedrank.texts.report.files import FOUND, READABLE
 from fedrank.texts.served.documents import Document, words_of
 from fedrank.texts.sketch import Hashes, SketchShape, encode, hash_terms
 from fedrank.texts.sketch.noise import SketchNoise

@@ -10,7 +10,7 @@ from typing import Any
 from fedrank.report.claims import Named, Number, Opening, Percent, Share, say
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.page import write_findings_page
-from fedrank.texts.insider import READABLE
+from fedrank.texts.report.files import READABLE
 from fedrank_zoo.document_attack import DocumentAttack
 from fedrank_zoo.findings import Finding, table
 

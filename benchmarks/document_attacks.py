@@ -24,7 +24,8 @@ from scipy import stats
 
 from fedrank.data import load
 from fedrank.texts.data.reader import TextReader
-from fedrank.texts.insider import FOUND, READABLE, Holdings
+from fedrank.texts.insider import Holdings
+from fedrank.texts.report.files import FOUND, READABLE
 from fedrank_zoo.document_attack import DocumentAttack
 from fedrank_zoo.document_attack.documents import attack_as_owner, holdings_of
 from fedrank_zoo.document_attack.served import statistics_tell

@@ -102,7 +102,7 @@ def test_a_device_buys_ahead_and_reports_with_a_token(tmp_path):
 
 
 def test_in_an_epoch_of_several_rounds_a_device_reports_in_the_one_that_its_token_draws(tmp_path):
-    with relayed(tmp_path, tokens=3, cohort=9) as world:
+    with relayed(tmp_path, tokens=3, cohort=50) as world:  # no round is full before it is closed
         devices = entered(world, *map(str, range(14)))
         sent = {device: [] for device in devices}
         for number in range(1, 7):

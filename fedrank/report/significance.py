@@ -402,7 +402,7 @@ def _per_query(study: Study, variation: Variation, run: Run) -> dict[str, dict[t
 
 
 def p_text(value: float | None) -> str:
-    """A p-value for a reader."""
+    """A p-value in [0, 1] as text with three decimals, ``< 0.001`` below that; a dash where there is none."""
     if value is None:
         return "–"
     return "< 0.001" if value < 0.001 else f"{value:.3f}"

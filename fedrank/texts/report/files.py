@@ -79,12 +79,12 @@ class InsiderReads(NamedTuple):
 
     @property
     def readable(self) -> bool:
-        """True if documents count as readable."""
+        """True if documents count as readable: it reads more than the part :data:`READABLE` of their words."""
         return self.share > READABLE
 
     @property
     def finds(self) -> bool:
-        """True if it finds texts."""
+        """True if its test tells texts that are there from others: the area under its curve is above :data:`FOUND`."""
         return self.found is not None and self.found > FOUND
 
 

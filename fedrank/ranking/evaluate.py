@@ -1,8 +1,8 @@
 """Evaluation of a model on every part of the data: the exact expected metric, and offline measures from the labels.
 
 The top ranks of a query fix the probability of each click pattern in closed form; the metric's value of each pattern
-weighs it. What remains is the sum over patterns, 1,024 of them for ten ranks. The measures that runs have by default
-are computed with NumPy.
+weighs it. What remains is the sum over patterns, 1,024 of them for ten ranks. All of it is computed with NumPy, but for
+measures that runs do not have by default, which :mod:`fedrank.metrics.offline` has in JAX.
 
 Documents are scored first, then all parts are measured as one array, so that a small collection costs one compilation;
 each part's mean is taken afterwards, over all its queries and over its judged ones (those with a relevant document).
@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, UInt32
@@ -25,16 +26,16 @@ from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.compiled import njit, prange
 from fedrank.core.errors import DataError
 from fedrank.core.kernels import ONE_AT_A_TIME, check_shapes, freeze
-from fedrank.core.lazy import jax, jit, jnp, on_cpu
+from fedrank.core.lazy import jax, jit, on_cpu
 from fedrank.engine.model import blocks, scores
 from fedrank.engine.run_folder import Score
 from fedrank.metrics.offline import MOST_LABEL, offline_metric
 from fedrank.metrics.online import OnlineMetric
 from fedrank.ranking.clicks.cascade import CascadeUser, pattern_probabilities
-from fedrank.ranking.data.queries import PaddedQueries, QuerySet, concatenate
+from fedrank.ranking.data.queries import QuerySet, concatenate
 from fedrank.ranking.data.splits import Splits
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.reference import mix32, rank, tie_breakers
+from fedrank.ranking.sessions.reference import tie_breakers
 
 
 class Documents:
@@ -104,22 +105,18 @@ def row_scores(
 
 #: Lists whose pattern probabilities are held at a time: 256 × 1,024 floats are 1 MiB.
 _BATCH = 256
-_KNOWN = re.compile(r"(nDCG|nDCG\(dcg='exp-log2'\)|RR)(?:@([1-9]\d*))?|([PR])@([1-9]\d*)")
+#: Measures that need no compiler.
+_QUICK = re.compile(r"(nDCG|nDCG\(dcg='exp-log2'\)|RR)(?:@([1-9]\d*))?|([PR])@([1-9]\d*)")
 
 
-def known(measures: tuple[str, ...]) -> bool:
-    """True if all of these offline measures are computed here."""
-    return all(_KNOWN.fullmatch(name) for name in measures)
-
-
-def breakers(bits: UInt32[np.ndarray, " queries"] | None, shape: tuple[int, int]) -> UInt32[np.ndarray, "queries d"]:
-    """:func:`fedrank.ranking.sessions.reference.tie_breakers`: the same bits; None keeps the order of the data."""
-    index = np.broadcast_to(np.arange(shape[1], dtype=np.uint32), shape)
-    return index if bits is None else mix32(bits[:, None] ^ mix32(index))
+@functools.cache
+def _compiled(measure: str) -> Callable[..., jax.Array]:
+    """An offline measure, compiled once for the runs of a sweep."""
+    return jit(offline_metric(measure))
 
 
 def ranking(
-    scores: Float[np.ndarray, "models queries d"], where: Bool[np.ndarray, "queries d"], ties: UInt32[np.ndarray, "q d"]
+    scores: Float[np.ndarray, "models queries d"], where: Bool[np.ndarray, "queries d"], ties: UInt32[AnyArray, "q d"]
 ) -> Int[np.ndarray, "models queries d"]:
     """Documents from the first rank on: by falling score, then by rising tie breaker, padding last.
 
@@ -136,12 +133,19 @@ def ranking(
 def expected_values(
     user: CascadeUser, metric: OnlineMetric, labels: Int[np.ndarray, "lists k"], shown: Bool[np.ndarray, "lists k"]
 ) -> Float32[np.ndarray, " lists"]:
-    """:func:`fedrank.ranking.evaluate.expected_metric`: the sum over all click patterns, in closed form."""
+    """Expected metric of shown lists, exactly: the sum over all click patterns of probability times value.
+
+    Args:
+        user: Click model of the user.
+        metric: Reward of the clicks of a session.
+        labels: int32 [lists, k], labels of the shown documents, best rank first; k ≤ ``user.depth``.
+        shown: bool [lists, k], False on padding.
+    """
     values = metric.values[metric.index[: 1 << labels.shape[1]]].astype(np.float32)
     out = np.empty(len(labels), np.float32)
     for at in range(0, len(labels), _BATCH):
         part = slice(at, at + _BATCH)
-        out[part] = pattern_probabilities(user, labels[part], shown[part], np) @ values
+        out[part] = pattern_probabilities(user, labels[part], shown[part]) @ values
     return out
 
 
@@ -159,7 +163,7 @@ def measure_queries(
     Args:
         metric: Reward whose exact expectation is wanted; None: offline measures only.
         users: Click models to take it under.
-        measures: Names of offline measures, such as ``"nDCG(dcg='exp-log2')@10"``, all :func:`known`.
+        measures: Names of offline measures, such as ``"nDCG(dcg='exp-log2')@10"``.
         scores: float32 [models, q, d].
         labels: int32 [q, d].
         where: bool [q, d], False on padding.
@@ -168,9 +172,9 @@ def measure_queries(
     labels = np.where(where, labels, 0)
     best = -np.sort(-labels, axis=-1)
     sums: dict[str, np.ndarray] = {}
-    orders = [None] if rng_bits is None else list(rng_bits)
+    orders = np.zeros((1, len(where)), np.uint32) if rng_bits is None else rng_bits
     for bits in orders:
-        order = ranking(scores, where, breakers(bits, where.shape))
+        order = ranking(scores, where, tie_breakers(bits, where.shape[1], rng_bits is not None))
         ranked, shown = (np.take_along_axis(np.broadcast_to(a, order.shape), order, -1) for a in (labels, where))
         values: dict[str, np.ndarray] = {}
         for user in users if metric is not None else ():
@@ -180,17 +184,22 @@ def measure_queries(
                 order.shape[:-1]
             )
         for name in measures:
-            values[name] = _offline(name, ranked, best)
+            values[name] = _offline(name, ranked, best, shown)
         for name, found in values.items():
             sums[name] = sums[name] + found if name in sums else found
     return {name: total / np.float32(len(orders)) for name, total in sums.items()}
 
 
 def _offline(
-    name: str, ranked: Int[np.ndarray, "models queries d"], best: Int[np.ndarray, "queries d"]
+    name: str,
+    ranked: Int[np.ndarray, "models queries d"],
+    best: Int[np.ndarray, "queries d"],
+    shown: Bool[np.ndarray, "models queries d"],
 ) -> Float[np.ndarray, "models queries"]:
-    match = _KNOWN.fullmatch(name)
-    assert match is not None  # asked for before
+    match = _QUICK.fullmatch(name)
+    if match is None:
+        ranks = -np.arange(ranked.shape[-1], dtype=np.float32)
+        return np.asarray(_compiled(name)(np.broadcast_to(ranks, ranked.shape), ranked, shown))
     base, cutoff = match[1] or match[3], match[2] or match[4]
     k = min(int(cutoff), ranked.shape[-1]) if cutoff else ranked.shape[-1]
     top, ideal = ranked[..., :k], best[:, :k]
@@ -211,39 +220,6 @@ def _offline(
 _ONE_ARRAY = 2**20
 #: Larger ones in groups of similar length: up to this many documents, up to twice as many, …
 _SMALLEST = 64
-
-
-@dataclass(frozen=True)
-class _Measures:
-    """Measures to compute; equal ones share a compiled program, so that the runs of a sweep compile it once."""
-
-    metric: OnlineMetric | None
-    users: tuple[CascadeUser, ...]
-    measures: tuple[str, ...]
-
-    def per_query(self, scores: jax.Array, data: PaddedQueries, rng_bits: jax.Array | None) -> dict[str, jax.Array]:
-        if rng_bits is None:
-            return self._measure_order(data, rankings(scores, data.where))
-        shuffled = jax.lax.map(lambda bits: self._measure_order(data, rankings(scores, data.where, bits)), rng_bits)
-        return jax.tree.map(lambda values: jnp.mean(values, axis=0), shuffled)
-
-    def _measure_order(self, data: PaddedQueries, order: jax.Array) -> dict[str, jax.Array]:
-        values: dict[str, jax.Array] = {}
-        if self.metric is not None:
-            for user in self.users:
-                values[f"expected {self.metric.name} ({user.name})"] = expected_rewards(user, self.metric, data, order)
-        # The offline measures are given minus the rank as the score, so that equal scores are ordered once, above.
-        ranks = -jnp.argsort(order, axis=-1).astype(jnp.float32)
-        for name in self.measures:
-            values[name] = offline_metric(name)(ranks, data.labels, data.where)
-        return values
-
-
-@functools.partial(jit, static_argnums=0)
-def _values(
-    measures: _Measures, scores: jax.Array, data: PaddedQueries, rng_bits: jax.Array | None
-) -> dict[str, jax.Array]:
-    return jax.vmap(measures.per_query, in_axes=(0, None, None))(scores, data, rng_bits)
 
 
 def _buckets(queries: QuerySet, smallest: int) -> list[tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]]:
@@ -293,7 +269,7 @@ class Measurement:
             raise DataError(f"offline measures know labels up to {MOST_LABEL}, {splits.name} has {most}.")
         for name in measures:
             offline_metric(name)  # a misspelt name is told before anything is trained
-        self._measures = _Measures(metric, users, measures)
+        self._asked = metric, users, measures
 
     @property
     def queries(self) -> dict[str, list]:
@@ -316,17 +292,11 @@ class Measurement:
             Name -> float64 [models, queries].
         """
         out: dict[str, np.ndarray] = {}
-        here = known(self._measures.measures) and on_cpu()
         for (chosen, (labels, where)), rng_bits in zip(self._buckets, self._tie_bits, strict=True):
             padded = np.zeros((len(document_scores), *where.shape), np.float32)
             rows = np.concatenate([np.arange(*self._offsets[q : q + 2].tolist()) for q in chosen])
             padded[:, where] = document_scores[:, rows]
-            asked = self._measures
-            if here:
-                found = measure_queries(asked.metric, asked.users, asked.measures, padded, labels, where, rng_bits)
-            else:
-                data = PaddedQueries(np.zeros((*where.shape, 0), np.float32), labels, where.sum(1, dtype=np.int32))
-                found = _values(asked, jnp.asarray(padded), data, rng_bits)
+            found = measure_queries(*self._asked, padded, labels, where, rng_bits)
             for name, values in found.items():
                 out.setdefault(name, np.zeros((len(document_scores), len(self._judged))))[:, chosen] = values
         return out
@@ -342,7 +312,7 @@ class Measurement:
             for name, table in values.items():
                 for model, row in enumerate(table[:, part]):
                     scores[model].append(Score(split, name, float(row.mean())))
-                    if name in self._measures.measures and judged.any():  # no mean over no queries
+                    if name in self._asked[2] and judged.any():  # no mean over no queries
                         scores[model].append(Score(split, f"{name} (judged)", float(row[judged].mean())))
         return scores
 
@@ -391,75 +361,6 @@ class Evaluator:
             weights: float32 [models, n].
         """
         return self.measurement.means(self.per_query(weights))
-
-
-#: Queries whose pattern probabilities are held at a time: 256 × 1,024 floats are 1 MiB.
-_AT_ONCE = 256
-
-
-def expected_metric(
-    user: CascadeUser,
-    metric: OnlineMetric,
-    labels: Int[AnyArray, "*lists ranks"],
-    where: Bool[AnyArray, "*lists ranks"],
-) -> Float[Array, "*lists"]:
-    """Expected metric of shown lists.
-
-    Args:
-        user: Click model of the user.
-        metric: Reward of the clicks of a session.
-        labels: int32 [..., k], labels of the shown documents, best rank first; k ≤ ``user.depth``.
-        where: bool [..., k].
-
-    Returns:
-        float32 [...].
-    """
-    values = jnp.asarray(metric.values[metric.index[: 1 << labels.shape[-1]]], jnp.float32)
-    return jnp.einsum("...p,p->...", pattern_probabilities(user, labels, where), values, precision="highest")
-
-
-def rankings(
-    scores: Float[AnyArray, "queries documents"],
-    where: Bool[AnyArray, "queries documents"],
-    tie_bits: UInt32[AnyArray, "queries"] | None = None,
-) -> Int[Array, "queries documents"]:
-    """The full ranking of every query.
-
-    Args:
-        scores: float32 [q, d], scores of the documents; a higher one ranks first.
-        where: bool [q, d], false for padding.
-        tie_bits: uint32 [q] to shuffle equal scores; None keeps the order of the data.
-
-    Returns:
-        int32 [q, d]: documents from the first rank on, padding last.
-    """
-    rng_bits = jnp.zeros(scores.shape[:-1], jnp.uint32) if tie_bits is None else tie_bits
-    breakers = tie_breakers(rng_bits, scores.shape[-1], tie_bits is not None)
-    return rank(jnp.asarray(scores), jnp.asarray(where), breakers, scores.shape[-1])
-
-
-def expected_rewards(
-    user: CascadeUser, metric: OnlineMetric, data: PaddedQueries, order: Int[AnyArray, "queries documents"]
-) -> Float[Array, "queries"]:
-    """Exact expected metric of each query.
-
-    Args:
-        user: Click model; ``user.depth`` results are shown.
-        metric: Reward of the clicks of a session.
-        data: q queries.
-        order: int32 [q, d], their rankings.
-
-    Returns:
-        float32 [q].
-    """
-    order = order[:, : user.depth]
-    labels = jnp.take_along_axis(data.labels, order, axis=-1)
-    where = jnp.take_along_axis(data.where, order, axis=-1)
-    return jax.lax.map(
-        lambda shown: expected_metric(user, metric, *shown),
-        (labels, where),
-        batch_size=min(_AT_ONCE, len(labels)),
-    )
 
 
 def tie_order_bits(orders: int, queries: int) -> UInt32[np.ndarray, "{orders} {queries}"]:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt32
@@ -242,7 +241,6 @@ def pattern_probabilities(
     user: CascadeUser,
     labels: Int[AnyArray, "*lists ranks"],
     where: Bool[AnyArray, "*lists ranks"],
-    xp: Any = None,
 ) -> Float[AnyArray, "*lists patterns"]:
     """The probability of every click pattern, in closed form.
 
@@ -254,33 +252,30 @@ def pattern_probabilities(
         user: The user.
         labels: int32 [..., k], labels of the shown documents, best rank first.
         where: bool [..., k].
-        xp: The array module, NumPy or JAX; None: JAX.
 
     Returns:
         float32 [..., 2**k], sums to 1 over the last axis.
 
-    >>> import jax.numpy as jnp
     >>> always = CascadeUser("always", click=(1.0,), stop=(0.25,))
-    >>> pattern_probabilities(always, jnp.zeros(2, jnp.int32), jnp.ones(2, bool)).tolist()
+    >>> pattern_probabilities(always, np.zeros(2, np.int32), np.ones(2, bool)).tolist()
     [0.0, 0.25, 0.0, 0.75]
     """
-    xp = jnp if xp is None else xp
-    click, stop = (xp.asarray(table, xp.float32)[labels] for table in (user.click, user.stop))
-    click = xp.where(where, click, xp.float32(0))
-    reading = xp.ones((*labels.shape[:-1], 1), xp.float32)
-    left = xp.zeros_like(reading)
+    click, stop = (np.asarray(table, np.float32)[labels] for table in (user.click, user.stop))
+    click = np.where(where, click, np.float32(0))
+    reading = np.ones((*labels.shape[:-1], 1), np.float32)
+    left = np.zeros_like(reading)
     last = np.full(1, -1)  # rank of each pattern's last click
     for rank in range(labels.shape[-1]):
         c, s = click[..., rank, None], stop[..., rank, None]
         if user.examine:
-            c = c * xp.asarray(np.asarray(user.examine[rank], np.float32)[rank - last - 1])
+            c = c * np.asarray(user.examine[rank], np.float32)[rank - last - 1]
         clicked, not_clicked = reading * c, reading * (1 - c)
         gone, last = left, np.concatenate([last, np.full_like(last, rank)])
         if user.abandon:
-            leaves = not_clicked * xp.where(where[..., rank, None], xp.float32(user.abandon), xp.float32(0))
+            leaves = not_clicked * np.where(where[..., rank, None], np.float32(user.abandon), np.float32(0))
             gone, not_clicked = left + leaves, not_clicked - leaves
-        left = xp.concatenate([gone, clicked * s], axis=-1)
-        reading = xp.concatenate([not_clicked, clicked * (1 - s)], axis=-1)
+        left = np.concatenate([gone, clicked * s], axis=-1)
+        reading = np.concatenate([not_clicked, clicked * (1 - s)], axis=-1)
     return reading + left
 
 

@@ -58,7 +58,7 @@ def mix32(rng_bits: UInt32[AnyArray, "..."]) -> Any:
 
 def tie_breakers(
     rng_bits: UInt32[AnyArray, "*lists"], documents: int, random: bool
-) -> UInt32[Array, "*lists {documents}"]:
+) -> UInt32[AnyArray, "*lists {documents}"]:
     """Among documents with equal scores the one with the smaller tie breaker ranks first.
 
     Args:
@@ -69,8 +69,8 @@ def tie_breakers(
     Returns:
         uint32 [..., d], no two equal in a list.
     """
-    index = jnp.broadcast_to(jnp.arange(documents, dtype=np.uint32), (*rng_bits.shape, documents))
-    return mix32(jnp.asarray(rng_bits)[..., None] ^ mix32(index)) if random else index
+    index = np.broadcast_to(np.arange(documents, dtype=np.uint32), (*rng_bits.shape, documents))
+    return mix32(rng_bits[..., None] ^ mix32(index)) if random else index
 
 
 def rank(

@@ -3,7 +3,6 @@
 import itertools
 import math
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -17,7 +16,7 @@ DEPTH = 10
 
 def pattern_chances(user, labels):
     """P(pattern) for labels [3, 10] with every rank shown."""
-    return np.asarray(pattern_probabilities(user, jnp.asarray(labels), jnp.ones(labels.shape, bool)))
+    return pattern_probabilities(user, labels, np.ones(labels.shape, bool))
 
 
 def clicked_ranks(pattern):

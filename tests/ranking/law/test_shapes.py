@@ -8,7 +8,7 @@ from jaxtyping import TypeCheckError
 from fedrank.metrics.online import max_rr
 from fedrank.ranking.clicks.cascade import cascade, decision_tables, pattern_from
 from fedrank.ranking.data.queries import pad
-from fedrank.ranking.evaluate import expected_metric
+from fedrank.ranking.evaluate import expected_values
 from fedrank.ranking.learners import pair_weights
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.sessions.reference import rank
@@ -22,7 +22,7 @@ LABELS, SHOWN, BITS = jnp.zeros(4, jnp.int32), jnp.ones(4, bool), jnp.zeros(4, j
 RIGHT = {
     "rank": (rank, (SCORES, WHERE, ORDER, 4)),
     "pattern_from": (pattern_from, (*TABLES, LABELS, SHOWN, BITS)),
-    "expected_metric": (expected_metric, (USER, max_rr(4), LABELS, SHOWN)),
+    "expected_values": (expected_values, (USER, max_rr(4), np.zeros((2, 4), np.int32), np.ones((2, 4), bool))),
     "pair_weights": (pair_weights, (SCORES, WHERE, jnp.arange(4), jnp.int32(1))),
     "credit": (credit, (jnp.zeros((3, 4)), SHOWN)),
     "scores": (Linear(3).scores, (jnp.zeros(3), jnp.zeros((6, 3)))),
@@ -31,7 +31,7 @@ RIGHT = {
 WRONG = {
     "rank": [(1, WHERE[:5]), (2, ORDER[None]), (0, SCORES.astype(jnp.int32)), (2, ORDER.astype(jnp.int32))],
     "pattern_from": [(2, LABELS[:3]), (4, BITS.astype(jnp.float32)), (3, SHOWN[None])],
-    "expected_metric": [(3, SHOWN[:2]), (2, LABELS.astype(jnp.float32))],
+    "expected_values": [(3, np.ones((2, 2), bool)), (2, np.zeros((2, 4), np.float32))],
     "pair_weights": [(1, WHERE[:3]), (2, jnp.arange(4)[None]), (3, jnp.zeros(2, jnp.int32))],
     "credit": [(1, SHOWN[:3]), (0, jnp.zeros(4))],
     "scores": [(0, jnp.zeros((1, 3))), (1, jnp.zeros((6, 3), jnp.int32))],

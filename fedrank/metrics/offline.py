@@ -1,14 +1,14 @@
 """Offline metrics: the quality of a ranking, computed from relevance labels; and that of a classifier.
 
 The classifiers of silos are measured by :func:`host_auc` and :func:`host_log_loss`. All others have one signature,
-``fn(scores, labels, where, *, k=None, ties="fixed", key=None) -> values``:
+``fn(scores, labels, where, *, k=None, ties="fixed") -> values``, arrays of NumPy:
 
-- ``scores``: float32 [..., d]; higher is better.
+- ``scores``: float32 [..., d]; higher is better. None: the documents stand in ranked order, padding last.
 - ``labels``: int32 [..., d], 0 = not relevant, at most 30.
 - ``where``: bool [..., d], False on padding, which never ranks and never counts.
 - ``k``: the cutoff; None looks at the whole list.
-- ``ties``: how equal scores are ordered. ``"fixed"``: the lower index first. ``"random"``: one random order, drawn
-  with ``key`` (a typed key, consumed). ``"expected"``: the exact mean over all orders (McSherry & Najork 2008).
+- ``ties``: how equal scores are ordered. ``"fixed"``: the lower index first. ``"expected"``: the exact mean over all
+  orders (McSherry & Najork 2008).
 
 Values are float32 [...], in [0, 1], larger for a better ranking; the exception is :func:`map_jos`, kept to compare
 with one paper. A list without a relevant document has the value 0. Some papers average over
@@ -31,74 +31,81 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
-import jaxtyping
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, Integer, Shaped
 
 from fedrank.core.arrays import AnyArray
-from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.errors import ConfigError
-from fedrank.core.lazy import jax, jnp
 from fedrank.core.registry import Registry
 
 #: Scores, labels and padding of lists of d documents.
 Scores: TypeAlias = Float[AnyArray, "*lists d"]
 Labels: TypeAlias = Integer[AnyArray, "*lists d"]
 Where: TypeAlias = Bool[AnyArray, "*lists d"]
-#: A typed key of JAX.
-Key: TypeAlias = jaxtyping.Key[Array, ""]
-#: One value a list.
-Values: TypeAlias = Float[Array, "*lists"]
+#: One value a list, of a metric, and on the way there, where NumPy has numbers for arrays of no axes.
+Values: TypeAlias = Float32[np.ndarray, "*lists"]
+PerList: TypeAlias = Float[AnyArray, "*lists"]
 
 #: Largest label: gains 2^label − 1 are computed in 32 bits.
 MOST_LABEL = 30
 #: Ways to order documents with equal scores.
-TIES = ("fixed", "random", "expected")
+TIES = ("fixed", "expected")
 
 #: Offline metrics by name, without the cutoff.
 OFFLINE: Registry[Callable[..., Values]] = Registry("offline metric")
 
 
 class _Ranked(NamedTuple):
-    """A list from the first rank to the last. Where ties are broken, each document is its own tie group."""
+    """Lists from the first rank to the last."""
 
-    where: Where  # False on padding
-    labels: Int[Array, "*lists d"]  # 0 on padding
-    offset: Int[Array, "*lists d"]  # ranks between the first of the tie group and this one
-    size: Int[Array, "*lists d"]  # documents in the tie group
-    last: Int[Array, "*lists d"]  # index of the tie group's last rank
+    where: Bool[AnyArray, "*lists d"]  # False on padding
+    labels: Int[AnyArray, "*lists d"]  # 0 on padding
     ties: str  # one of TIES
+    first: Int[
+        np.ndarray, "*#lists d"
+    ]  # index of the first rank of each document's tie group: its own if ties are broken
+    last: Int[AnyArray, "*#lists d"]  # index of the tie group's last rank
 
-    def group_sum(self, x: Float[Array, "*lists d"]) -> Float[Array, "*lists d"]:
+    @property
+    def size(self) -> Int[AnyArray, "*#lists d"]:
+        """Number of documents in the tie group of each rank."""
+        return self.last - self.first + 1
+
+    @property
+    def offset(self) -> Int[AnyArray, "*#lists d"]:
+        """Ranks between the first of the tie group and each rank."""
+        return np.arange(self.labels.shape[-1]) - self.first
+
+    def group_sum(self, x: Float[AnyArray, "*lists d"]) -> Float[AnyArray, "*lists d"]:
         """Sum of x over the tie group of each rank; exact for integers below 2²⁴."""
-        total = jnp.cumsum(x, axis=-1)
-        upto_last = jnp.take_along_axis(total, self.last, axis=-1)
-        before = total - x
-        return upto_last - jnp.take_along_axis(before, self.last - self.size + 1, axis=-1)
+        if self.ties == "fixed":
+            return x
+        total = np.cumsum(x, axis=-1)
+        before = np.take_along_axis(total - x, np.asarray(self.first), axis=-1)
+        return np.take_along_axis(total, np.asarray(self.last), axis=-1) - before
 
 
-def _rank_lists(scores: Scores, labels: Labels, where: Where, ties: str, key: Key | None) -> _Ranked:
+def _rank_lists(scores: Scores | None, labels: Labels, where: Where, ties: str) -> _Ranked:
     """The lists sorted by score, highest first, with padding last and ties treated as asked."""
     if ties not in TIES:
         raise ConfigError(f"ties must be one of {', '.join(TIES)}, got {ties!r}.")
-    if (ties == "random") != (key is not None):
-        raise ConfigError("ties='random' needs a key, such as jax.random.key(0), and the other two take none.")
-    labels = jnp.where(where, labels, 0)
+    where, index = np.asarray(where), np.arange(labels.shape[-1])
+    labels = np.where(where, labels, 0)
+    if scores is None:
+        return _Ranked(where, labels, "fixed", index, index)
+    scores = np.asarray(scores)
     # Padding sorts last whatever its score; −0 and 0 are the same score. The sort is stable: the lower index first.
-    keys = [~where, jnp.where(scores == 0, 0.0, -scores)]
-    if key is not None:
-        keys.append(jax.random.bits(key, scores.shape))
-    padding, falling, *_, labels = jax.lax.sort((*keys, labels), num_keys=len(keys))
-    index = jnp.broadcast_to(jnp.arange(scores.shape[-1]), scores.shape)
-    if ties != "expected":
-        return _Ranked(where, labels, jnp.zeros_like(index), jnp.ones_like(index), index, ties)
+    falling = np.where(scores == 0, np.float32(0), -scores)
+    order = np.lexsort((falling, ~where), axis=-1)
+    falling, padding, labels = (np.take_along_axis(one, order, axis=-1) for one in (falling, ~where, labels))
+    if ties == "fixed":
+        return _Ranked(where, labels, ties, index, index)
     new = (falling[..., 1:] != falling[..., :-1]) | (padding[..., 1:] != padding[..., :-1])
-    edge = jnp.ones_like(padding[..., :1])
-    first = jnp.where(jnp.concatenate([edge, new], axis=-1), index, 0)
-    last = jnp.where(jnp.concatenate([new, edge], axis=-1), index, scores.shape[-1])
-    first = jax.lax.cummax(first, axis=first.ndim - 1)
-    last = jax.lax.cummin(last, axis=last.ndim - 1, reverse=True)
-    return _Ranked(where, labels, index - first, last - first + 1, last, ties)
+    edge = np.ones_like(padding[..., :1])
+    first = np.where(np.concatenate([edge, new], axis=-1), index, 0)
+    last = np.where(np.concatenate([new, edge], axis=-1), index, scores.shape[-1])
+    last = np.minimum.accumulate(last[..., ::-1], axis=-1)[..., ::-1]
+    return _Ranked(where, labels, ties, np.maximum.accumulate(first, axis=-1), last)
 
 
 def _register_metric(name: str, summary: str, citation: str = "") -> Callable[..., Callable[..., Values]]:
@@ -107,59 +114,60 @@ def _register_metric(name: str, summary: str, citation: str = "") -> Callable[..
     def register(measure: Callable[..., Values]) -> Callable[..., Values]:
         @functools.wraps(measure)
         def metric(
-            scores: Scores,
+            scores: Scores | None,
             labels: Labels,
             where: Where,
             *,
             k: int | None = None,
             ties: str = "fixed",
-            key: Key | None = None,
             **settings: Any,
         ) -> Values:
-            return measure(_rank_lists(scores, labels, where, ties, key), k, **settings)
+            return np.asarray(measure(_rank_lists(scores, labels, where, ties), k, **settings))
 
         return OFFLINE.register(name, summary=summary, citation=citation)(metric)
 
     return register
 
 
-def _weights(
-    by_rank: Callable[[np.ndarray], np.ndarray], ranked: _Ranked, k: int | None
-) -> Float[np.ndarray, "*ones d"]:
-    """A weight for each rank 1 .. d, computed in double precision, 0 after rank k; as many axes as the lists have."""
+def _weights(by_rank: Callable[[np.ndarray], np.ndarray], ranked: _Ranked, k: int | None) -> Float[np.ndarray, " k"]:
+    """A weight for each rank 1 .. d, or 1 .. k if that is less, computed in double precision."""
     if k is not None and k < 1:
         raise ConfigError(f"The cutoff k of an offline metric must be at least 1, got {k}. Use k=None for no cutoff.")
-    *batch, documents = ranked.labels.shape
-    ranks = np.arange(1, documents + 1, dtype=np.float64)
-    weights = np.where(ranks <= (k or documents), by_rank(ranks), 0.0).astype(np.float32)
-    return weights.reshape((1,) * len(batch) + (documents,))
+    documents = ranked.labels.shape[-1]
+    return by_rank(np.arange(1, min(k or documents, documents) + 1, dtype=np.float64)).astype(np.float32)
 
 
-def _gain(labels: Int[Array, "*lists d"]) -> Float[Array, "*lists d"]:
+def _weigh(values: Float[AnyArray, "*lists d"], weights: Float[np.ndarray, " k"]) -> PerList:
+    """The weighted sum of the first values of each list."""
+    return values[..., : len(weights)].astype(np.float32) @ weights
+
+
+def _gain(labels: Int[AnyArray, "*lists d"]) -> Float[AnyArray, "*lists d"]:
     """The gain of a document, 2^label − 1, computed in integers and so exact."""
-    return ((jnp.int32(1) << labels.astype(jnp.int32)) - 1).astype(jnp.float32)
+    return ((np.int32(1) << labels.astype(np.int32)) - 1).astype(np.float32)
 
 
 #: Gains of a document by the name of a DCG.
-GAINS = {"log2": lambda labels: labels.astype(jnp.float32), "exp-log2": _gain}
+GAINS = {"log2": lambda labels: labels.astype(np.float32), "exp-log2": _gain}
 
 
-def _ratio(part: Float[Array, "*lists"], whole: Float[Array, "*lists"]) -> Float[Array, "*lists"]:
+def _ratio(part: Float[AnyArray, "*lists"], whole: Float[AnyArray, "*lists"]) -> PerList:
     """The quotient, and 0 where the whole is 0."""
-    return jnp.where(whole > 0, part / jnp.where(whole > 0, whole, 1.0), 0.0)
+    return np.where(whole > 0, part / np.where(whole > 0, whole, np.float32(1)), np.float32(0)).astype(np.float32)
 
 
-def _first_stop(chance: Float[Array, "*lists d"], weights: Float[np.ndarray, "*ones d"]) -> Values:
+def _first_stop(chance: Float[AnyArray, "*lists d"], weights: Float[np.ndarray, " k"]) -> PerList:
     """The expected weight of the rank at which a reader stops, given the chance to stop at each rank once reached."""
-    going = jnp.cumprod(1.0 - chance, axis=-1)
-    going = jnp.concatenate([jnp.ones_like(going[..., :1]), going[..., :-1]], axis=-1)
-    return jnp.sum(going * chance * weights, axis=-1)
+    chance = chance[..., : len(weights)]
+    going = np.cumprod(1 - chance, axis=-1)
+    going = np.concatenate([np.ones_like(going[..., :1]), going[..., :-1]], axis=-1)
+    return _weigh(going * chance, weights)
 
 
 @_register_metric(
     "nDCG", summary="Discounted gain of the ranking over that of the best ranking.", citation="jarvelin2002ndcg"
 )
-def ndcg(ranked: _Ranked, k: int | None, dcg: str = "log2") -> Values:
+def ndcg(ranked: _Ranked, k: int | None, dcg: str = "log2") -> PerList:
     """Normalised discounted cumulative gain (Järvelin & Kekäläinen 2002), with discount 1 / log2(1 + rank).
 
     The best ranking is cut off at k as well.
@@ -170,7 +178,7 @@ def ndcg(ranked: _Ranked, k: int | None, dcg: str = "log2") -> Values:
         dcg: The gain of a document: ``"log2"``, its label, as trec_eval has it; ``"exp-log2"``, 2^label − 1 (Burges et
             al. 2005), as usual in learning to rank.
 
-    >>> lists = jnp.array([3.0, 2.0, 1.0]), jnp.array([0, 2, 1]), jnp.ones(3, bool)
+    >>> lists = np.array([3.0, 2.0, 1.0]), np.array([0, 2, 1]), np.ones(3, bool)
     >>> round(float(ndcg(*lists)), 4), round(float(ndcg(*lists, dcg="exp-log2")), 4)
     (0.6697, 0.659)
     """
@@ -178,20 +186,19 @@ def ndcg(ranked: _Ranked, k: int | None, dcg: str = "log2") -> Values:
         raise ConfigError(f"dcg of nDCG must be one of {', '.join(GAINS)}, got {dcg!r}.")
     gain = GAINS[dcg](ranked.labels)
     discount = _weights(lambda rank: 1 / np.log2(1 + rank), ranked, k)
-    best = -jnp.sort(-gain, axis=-1)
-    return _ratio(jnp.sum(ranked.group_sum(gain) / ranked.size * discount, axis=-1), jnp.sum(best * discount, axis=-1))
+    return _ratio(_weigh(ranked.group_sum(gain) / ranked.size, discount), _weigh(-np.sort(-gain, axis=-1), discount))
 
 
 @_register_metric("RR", summary="1 over the rank of the first relevant document.", citation="voorhees1999trec8qa")
-def reciprocal_rank(ranked: _Ranked, k: int | None, rel: int = 1) -> Values:
+def reciprocal_rank(ranked: _Ranked, k: int | None, rel: int = 1) -> PerList:
     """Reciprocal rank of the first document with a label of at least ``rel``; 0 if there is none up to rank k.
 
     Under ``ties="expected"``: given that no rank above holds a relevant document, rank o + 1 of a tie group
     of m documents, R of them relevant, holds one with probability R / (m − o). Other arguments: see module.
     """
-    hits = ranked.group_sum((ranked.labels >= rel).astype(jnp.float32))
+    hits = ranked.group_sum((ranked.labels >= rel).astype(np.float32))
     # With fewer than R documents left in the group one was met before: no reader gets here, any chance up to 1 will do.
-    chance = jnp.minimum(hits / (ranked.size - ranked.offset), 1.0)
+    chance = np.minimum(hits / (ranked.size - ranked.offset), 1)
     return _first_stop(chance, _weights(lambda rank: 1 / rank, ranked, k))
 
 
@@ -200,7 +207,7 @@ def reciprocal_rank(ranked: _Ranked, k: int | None, rel: int = 1) -> Values:
     summary="Mean reciprocal rank at which a reader is satisfied who reads from the top.",
     citation="chapelle2009err",
 )
-def err(ranked: _Ranked, k: int | None, max_label: int = 4) -> Values:
+def err(ranked: _Ranked, k: int | None, max_label: int = 4) -> PerList:
     """Expected reciprocal rank (Chapelle et al. 2009).
 
     Each document satisfies the reader, independently, with probability (2^label − 1) / 2^max_label.
@@ -214,15 +221,15 @@ def err(ranked: _Ranked, k: int | None, max_label: int = 4) -> Values:
             the labels are. Larger labels count as this one.
     """
     if ranked.ties == "expected":
-        raise ConfigError("ERR has no ties='expected'. Use ties='random' with a key, and average over several keys.")
-    chance = _gain(jnp.minimum(ranked.labels, max_label)) / 2.0**max_label
+        raise ConfigError("ERR has no ties='expected'. Average over several orders of the documents.")
+    chance = _gain(np.minimum(ranked.labels, max_label)) / 2.0**max_label
     return _first_stop(chance, _weights(lambda rank: 1 / rank, ranked, k))
 
 
 @_register_metric(
     "AP", summary="Mean precision at the ranks of the relevant documents.", citation="buckley2000stability"
 )
-def average_precision(ranked: _Ranked, k: int | None, rel: int = 1) -> Values:
+def average_precision(ranked: _Ranked, k: int | None, rel: int = 1) -> PerList:
     """Average precision; relevant documents are those with a label of at least ``rel``.
 
     The sum over the first k ranks is divided by the number of all relevant documents, as trec_eval does, also
@@ -230,34 +237,32 @@ def average_precision(ranked: _Ranked, k: int | None, rel: int = 1) -> Values:
     relevant, holds a relevant one with probability R / m, and then (R − 1) / (m − 1) of the o ranks above it
     in the group do. Other arguments: see module.
     """
-    hit = (ranked.labels >= rel).astype(jnp.float32)
+    hit = (ranked.labels >= rel).astype(np.float32)
     hits = ranked.group_sum(hit)
-    before = jnp.take_along_axis(jnp.cumsum(hit, axis=-1), ranked.last, axis=-1) - hits
-    mates = ranked.offset * (hits - 1) / jnp.maximum(ranked.size - 1, 1)
-    share = hits / ranked.size
+    before = np.take_along_axis(np.cumsum(hit, axis=-1), np.broadcast_to(ranked.last, hit.shape), axis=-1) - hits
+    mates = ranked.offset * (hits - 1) / np.maximum(ranked.size - 1, 1)
     weights = _weights(lambda rank: 1 / rank, ranked, k)
-    return _ratio(jnp.sum(share * (before + 1 + mates) * weights, axis=-1), jnp.sum(hit, axis=-1))
+    return _ratio(_weigh(hits / ranked.size * (before + 1 + mates), weights), hit.sum(axis=-1))
 
 
-def _expected_hits(ranked: _Ranked, k: int | None, rel: int) -> tuple[Values, Values]:
+def _expected_hits(ranked: _Ranked, k: int | None, rel: int) -> tuple[PerList, PerList]:
     """Expected relevant documents up to rank k, and all relevant ones."""
-    hit = (ranked.labels >= rel).astype(jnp.float32)
-    upto = _weights(np.ones_like, ranked, k)
-    return jnp.sum(ranked.group_sum(hit) / ranked.size * upto, axis=-1), jnp.sum(hit, axis=-1)
+    hit = (ranked.labels >= rel).astype(np.float32)
+    return _weigh(ranked.group_sum(hit) / ranked.size, _weights(np.ones_like, ranked, k)), hit.sum(axis=-1)
 
 
 @_register_metric("P", summary="Share of relevant documents among the first k.", citation="buckley2000stability")
-def precision(ranked: _Ranked, k: int | None, rel: int = 1) -> Values:
+def precision(ranked: _Ranked, k: int | None, rel: int = 1) -> PerList:
     """Relevant documents up to rank k, with a label of at least ``rel``, divided by k, also where fewer are ranked.
 
     Without k they are divided by the length of the list. Other arguments: see module.
     """
     found, _ = _expected_hits(ranked, k, rel)
-    return _ratio(found, jnp.sum(ranked.where, axis=-1).astype(jnp.float32)) if k is None else found / k
+    return _ratio(found, ranked.where.sum(axis=-1).astype(np.float32)) if k is None else found / np.float32(k)
 
 
 @_register_metric("R", summary="Share of the relevant documents among the first k.", citation="buckley2000stability")
-def recall(ranked: _Ranked, k: int | None, rel: int = 1) -> Values:
+def recall(ranked: _Ranked, k: int | None, rel: int = 1) -> PerList:
     """Relevant documents up to rank k, with a label of at least ``rel``, divided by all of them; 0 if there are none.
 
     Other arguments: see module.
@@ -276,7 +281,7 @@ OFFLINE.register(
     summary="Mean of ideal rank over rank, as one paper prints its MAP; 1 is best and larger is worse.",
     citation="shi2021csfltr",
 )
-def map_jos(ranked: _Ranked, k: int | None) -> Values:
+def map_jos(ranked: _Ranked, k: int | None) -> PerList:
     """The mean average precision that Shi et al. (Journal of Software 2021, section 5.1) print. It is not AP.
 
     The mean over all documents of rank / position: ``position`` is the document's place in the ranking, from 1,
@@ -298,18 +303,16 @@ def map_jos(ranked: _Ranked, k: int | None) -> Values:
     Returns:
         float32 [...], at least 1; 0 for a list without any document.
 
-    >>> float(map_jos(jnp.array([2.0, 1.0]), jnp.array([0, 1]), jnp.ones(2, bool)))
+    >>> float(map_jos(np.array([2.0, 1.0]), np.array([0, 1]), np.ones(2, bool)))
     1.25
     """
     if k is not None or ranked.ties == "expected":
         raise ConfigError("MAP-JOS has neither a cutoff nor ties='expected'; AP has both and is what to report.")
     # Padding has label 0 and is last, so a stable sort keeps it behind the documents.
-    ideal = jnp.argsort(-ranked.labels, axis=-1, stable=True)
-    rank = jnp.argsort(ideal, axis=-1) + 1
-    documents = jnp.sum(ranked.where, axis=-1, keepdims=True)
-    position = jnp.broadcast_to(jnp.arange(1, rank.shape[-1] + 1), rank.shape)
-    quotient = jnp.where(position <= documents, rank / position, 0.0)
-    return _ratio(jnp.sum(quotient, axis=-1), documents[..., 0].astype(jnp.float32))
+    ideal = np.argsort(-ranked.labels, axis=-1, stable=True)
+    rank, position = np.argsort(ideal, axis=-1) + 1, np.arange(1, ideal.shape[-1] + 1)
+    documents = ranked.where.sum(axis=-1, keepdims=True).astype(np.float32)
+    return _ratio(np.where(position <= documents, rank / position, 0).sum(axis=-1), documents[..., 0])
 
 
 def offline_metric(name: str) -> Callable[..., Values]:
@@ -319,14 +322,14 @@ def offline_metric(name: str) -> Callable[..., Values]:
         name: A name in :data:`OFFLINE`; then, in brackets, a parameter of the function; then the cutoff.
 
     Returns:
-        The function with these arguments filled in: ``fn(scores, labels, where, *, ties="fixed", key=None)``.
+        The function with these arguments filled in: ``fn(scores, labels, where, *, ties="fixed")``.
 
     Raises:
         UnknownNameError: No such metric.
         ConfigError: The name is malformed, or a parameter is missing or unknown.
 
     >>> metric = offline_metric("RR(rel=2)@10")
-    >>> float(metric(jnp.array([3.0, 2.0]), jnp.array([1, 2]), jnp.ones(2, bool)))
+    >>> float(metric(np.array([3.0, 2.0]), np.array([1, 2]), np.ones(2, bool)))
     0.5
     """
     pattern = r"""([\w-]+)(?:\((\w+)=(?:(\d+)|(['"])([\w-]+)\4)\))?(?:@([1-9]\d*))?"""

@@ -21,6 +21,7 @@ import numpy as np
 
 from fedrank.core.errors import DataError, MissingExtraError
 from fedrank.core.registry import Registry
+from fedrank.metrics.offline import ndcg
 from fedrank.metrics.online import OnlineMetric
 from fedrank.ranking.clicks.cascade import CascadeUser
 from fedrank.ranking.data.queries import QuerySet
@@ -258,23 +259,12 @@ def best_feature(splits: Splits) -> Model:
 
     It needs hardly any learning. Documents with equal values count as in the mean over their orders.
     """
-    import jax
-    import jax.numpy as jnp
-
-    from fedrank.metrics.offline import ndcg
-
-    train = splits.train
-
-    def quality(queries):  # float32 [2f]: features rising, then falling
-        by_feature = jnp.moveaxis(queries.features, -1, 0)
-
-        def one(scores):
-            return jnp.sum(ndcg(scores, queries.labels, queries.where, k=10, ties="expected", dcg="exp-log2"))
-
-        return jnp.concatenate([jax.lax.map(one, by_feature), jax.lax.map(one, -by_feature)])
-
-    sums = [np.asarray(jax.jit(quality)(padded)) for _, padded in train.buckets()]
-    values = np.sum(sums, axis=0) / train.n_queries
+    train, values = splits.train, np.zeros(2 * splits.train.n_features)  # features rising, then falling
+    for _, queries in train.buckets():
+        features, labels, where = map(np.asarray, (queries.features, queries.labels, queries.where))
+        for number, scores in enumerate(np.moveaxis(np.concatenate([features, -features], axis=-1), -1, 0)):
+            values[number] += ndcg(scores, labels, where, k=10, ties="expected", dcg="exp-log2").sum()
+    values /= train.n_queries
     best = int(np.argmax(values))
     weights = np.zeros(train.n_features, np.float32)
     weights[best % train.n_features] = 1.0 if best < train.n_features else -1.0

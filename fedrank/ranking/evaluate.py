@@ -1,8 +1,7 @@
 """Evaluation of a model on every part of the data: the exact expected metric, and offline measures from the labels.
 
 The top ranks of a query fix the probability of each click pattern in closed form; the metric's value of each pattern
-weighs it. What remains is the sum over patterns, 1,024 of them for ten ranks. All of it is computed with NumPy, but for
-measures that runs do not have by default, which :mod:`fedrank.metrics.offline` has in JAX.
+weighs it. What remains is the sum over patterns, 1,024 of them for ten ranks. All of it is computed with NumPy.
 
 Documents are scored first, then all parts are measured as one array, so that a small collection costs one compilation;
 each part's mean is taken afterwards, over all its queries and over its judged ones (those with a relevant document).
@@ -14,8 +13,6 @@ model that is loaded from a file score here, so that they agree to the last bit.
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -26,7 +23,7 @@ from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.compiled import njit, prange
 from fedrank.core.errors import DataError
 from fedrank.core.kernels import ONE_AT_A_TIME, check_shapes, freeze
-from fedrank.core.lazy import jax, jit, on_cpu
+from fedrank.core.lazy import on_cpu
 from fedrank.engine.model import blocks, scores
 from fedrank.engine.run_folder import Score
 from fedrank.metrics.offline import MOST_LABEL, offline_metric
@@ -105,14 +102,6 @@ def row_scores(
 
 #: Lists whose pattern probabilities are held at a time: 256 × 1,024 floats are 1 MiB.
 _BATCH = 256
-#: Measures that need no compiler.
-_QUICK = re.compile(r"(nDCG|nDCG\(dcg='exp-log2'\)|RR)(?:@([1-9]\d*))?|([PR])@([1-9]\d*)")
-
-
-@functools.cache
-def _compiled(measure: str) -> Callable[..., jax.Array]:
-    """An offline measure, compiled once for the runs of a sweep."""
-    return jit(offline_metric(measure))
 
 
 def ranking(
@@ -169,8 +158,6 @@ def measure_queries(
         where: bool [q, d], False on padding.
         rng_bits: uint32 [orders, q] for shuffles of equal scores; None keeps the order of the data.
     """
-    labels = np.where(where, labels, 0)
-    best = -np.sort(-labels, axis=-1)
     sums: dict[str, np.ndarray] = {}
     orders = np.zeros((1, len(where)), np.uint32) if rng_bits is None else rng_bits
     for bits in orders:
@@ -184,36 +171,10 @@ def measure_queries(
                 order.shape[:-1]
             )
         for name in measures:
-            values[name] = _offline(name, ranked, best, shown)
+            values[name] = offline_metric(name)(None, ranked, shown)
         for name, found in values.items():
             sums[name] = sums[name] + found if name in sums else found
     return {name: total / np.float32(len(orders)) for name, total in sums.items()}
-
-
-def _offline(
-    name: str,
-    ranked: Int[np.ndarray, "models queries d"],
-    best: Int[np.ndarray, "queries d"],
-    shown: Bool[np.ndarray, "models queries d"],
-) -> Float[np.ndarray, "models queries"]:
-    match = _QUICK.fullmatch(name)
-    if match is None:
-        ranks = -np.arange(ranked.shape[-1], dtype=np.float32)
-        return np.asarray(_compiled(name)(np.broadcast_to(ranks, ranked.shape), ranked, shown))
-    base, cutoff = match[1] or match[3], match[2] or match[4]
-    k = min(int(cutoff), ranked.shape[-1]) if cutoff else ranked.shape[-1]
-    top, ideal = ranked[..., :k], best[:, :k]
-    if base == "RR":
-        hit = top >= 1
-        return np.where(hit.any(-1), np.float32(1) / (hit.argmax(-1) + 1), np.float32(0)).astype(np.float32)
-    if base in ("P", "R"):
-        found, whole = (top >= 1).sum(-1), np.float32(cutoff) if base == "P" else (best >= 1).sum(-1)
-    else:
-        discount = (1 / np.log2(2 + np.arange(k))).astype(np.float32)
-        if base != "nDCG":
-            top, ideal = ((np.int32(1) << one) - 1 for one in (top, ideal))
-        found, whole = (one.astype(np.float32) @ discount for one in (top, ideal))
-    return np.where(whole > 0, found / np.where(whole > 0, whole, np.float32(1)), np.float32(0)).astype(np.float32)
 
 
 #: A collection with at most this many documents, padding included, is evaluated as one array.

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float32
 from typing_extensions import override
 
 from fedrank.core.arrays import PyTree
@@ -387,8 +388,7 @@ def rows_after_setup(remembered: dict[str, np.ndarray]) -> SketchRows:
     return alone(rows)
 
 
-@functools.partial(jit, static_argnums=(0, 1))
-def _values(protocol: SiloSketch, measure: str, rows: SketchRows, model: Any) -> jax.Array:
+def _values(protocol: SiloSketch, measure: str, rows: SketchRows, model: Any) -> Float32[np.ndarray, " queries"]:
     """Value of each of the silo's queries."""
     mine = jax.tree.map(lambda leaf: leaf[0, 0, 0], rows)
-    return offline_metric(measure)(protocol.learner.scores(model, mine.x), mine.y, mine.where)
+    return offline_metric(measure)(jit(protocol.learner.scores)(model, mine.x), mine.y, mine.where)

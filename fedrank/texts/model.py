@@ -17,7 +17,6 @@ from jaxtyping import Bool, Float, Float32, Int, Int32
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError, DataError, ModelError, UnknownNameError
-from fedrank.core.lazy import jnp
 from fedrank.core.trees import Json
 from fedrank.data import load
 from fedrank.data.frames import in_single_precision, query_ids, table_of
@@ -30,7 +29,7 @@ from fedrank.texts.data.corpus import Corpus, corpus_of
 from fedrank.texts.data.features import NAMES, TermColumns, bm25, search_list, statistics_of, text_features
 from fedrank.texts.data.reader import TextReader
 from fedrank.texts.graded import GradedLearner
-from fedrank.texts.scores import NOT_FOUND, PADDING, ROWS, depth_of
+from fedrank.texts.scores import NOT_FOUND, PADDING, ROWS, depth_of, pad_lists
 from fedrank.texts.silo_sketch.setup.rows import CONSTANT, scale_of
 
 #: Documents that BM25 finds for a query, unless told otherwise: as many as in a run.
@@ -323,10 +322,8 @@ class TextModel(Model):
             raise DataError("no document is relevant for any query, so that there is nothing to measure by.")
         for name in measures:
             # Padding fills the ranks down to the cutoff, so that documents that were not found are never among them.
-            columns = ((given, PADDING), (labels, 0), (where, True))
-            width = cutoffs[name] or 0
-            padded = (jnp.pad(one, ((0, 0), (0, width)), constant_values=value) for one, value in columns)
-            values = np.asarray(offline_metric(name)(*padded), np.float64)
+            padded = pad_lists((given, labels, where), (PADDING, 0, True), cutoffs[name] or 0)
+            values = offline_metric(name)(*padded).astype(np.float64)
             table |= {name: float(values.mean()), f"{name} (judged)": float(values[judged].mean())}
         return {ALL_QUERIES: table}
 

@@ -131,15 +131,13 @@ class TextRunner(Runner):
         """
         arrays = self.setups.arrays
         names = {given: name for name, given in self.experiment.measures.items()}
-        every = jax.device_get(
-            score_all(
-                self.experiment.protocol.trainer,
-                tuple(self.experiment.measures.values()),
-                self.simulator.server(states),
-                self.shared,
-                own,
-                tuple(arrays[1:]),
-            )
+        every = score_all(
+            self.experiment.protocol.trainer,
+            tuple(self.experiment.measures.values()),
+            self.simulator.server(states),
+            self.shared,
+            own,
+            tuple(arrays[1:]),
         )
         out: dict[str, dict[str, dict[str, np.ndarray]]] = {}
         places = {variant.features: number for number, variant in reversed([*enumerate(self.variants)])}
@@ -147,8 +145,7 @@ class TextRunner(Runner):
         def tables(number: int, model: str, scopes: Iterable[str] = SCOPES) -> dict[str, dict[str, np.ndarray]]:
             these = slice(number * len(self.seeds), (number + 1) * len(self.seeds))
             return {
-                scope: {names[name]: np.asarray(table)[these] for name, table in every[model][scope].items()}
-                for scope in scopes
+                scope: {names[name]: table[these] for name, table in every[model][scope].items()} for scope in scopes
             }
 
         for number, variant in enumerate(self.variants):

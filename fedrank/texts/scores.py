@@ -24,15 +24,14 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Float32, Int32, Integer
+from jaxtyping import Bool, Float, Float32, Int32, Integer, Shaped
 from scipy import stats
 
-from fedrank.core.arrays import AnyArray
 from fedrank.core.arrays import JaxArray as Array
-from fedrank.core.lazy import jax, jit, jnp
+from fedrank.core.lazy import jax, jit
 from fedrank.core.protocol import Party
 from fedrank.core.trees import Json
 from fedrank.engine.model import blocks, scores
@@ -65,7 +64,7 @@ def score_all(
     shared: SketchRows,
     own: SketchOwn,
     more: tuple[Array | np.ndarray, ...],
-) -> dict[str, dict[str, dict[str, Float32[Array, "runs silos queries"]]]]:
+) -> dict[str, dict[str, dict[str, Float32[np.ndarray, "runs silos queries"]]]]:
     """Every measure of every query of every silo and run.
 
     Documents are scored by the program that scores them for a model from a file (:mod:`fedrank.engine.model`).
@@ -97,7 +96,14 @@ def score_all(
         for name, vectors in models.items():
             table = found.setdefault(name, np.zeros((*places[0].shape, queries, n // queries), np.float32))
             table[run, silo] = scores(protocol.learner, vectors[run, silo], known[where], n).reshape(queries, -1)
-    return _measured_all(measures, shared, own, more, found)
+    at = tuple(places)
+    y, where, cross_y, cross_where = (
+        np.asarray(leaf)[at] for leaf in (shared.y, shared.where, shared.cross_y, shared.cross_where)
+    )
+    reached, cross_reached, bm25, cross_bm25, missed = (np.asarray(leaf)[at] for leaf in more)
+    lists = _lists(y, where, cross_y, cross_where, reached, cross_reached, missed)
+    found[UNTRAINED] = np.concatenate([bm25, cross_bm25], axis=-1)
+    return {name: _measure(one, lists, measures) for name, one in found.items()}
 
 
 @functools.partial(jit, static_argnums=0)
@@ -112,29 +118,8 @@ def _models(
     return jax.vmap(jax.vmap(silo, in_axes=(None, 0)))(states, own)
 
 
-@functools.partial(jit, static_argnums=0)
-def _measured_all(
-    measures: tuple[str, ...],
-    shared: SketchRows,
-    own: SketchOwn,
-    more: tuple[Array | np.ndarray, ...],
-    found: dict[str, Float32[AnyArray, "runs silos queries documents"]],
-) -> dict[str, dict[str, dict[str, Float32[Array, "runs silos queries"]]]]:
-    """:func:`score_all` of scores of own documents, then of those of others, in each query."""
-
-    def silo(own, found):
-        place = own.features, own.split, own.number
-        rows, mine = jax.tree.map(lambda leaf: leaf[place], (shared, more))
-        reached, cross_reached, bm25, cross_bm25, missed = mine
-        lists = _lists(rows, reached, cross_reached, missed)
-        every = {**found, UNTRAINED: jnp.concatenate([bm25, cross_bm25], axis=1)}
-        return {name: _measure(one, lists, measures) for name, one in every.items()}
-
-    return jax.vmap(jax.vmap(silo))(own, found)
-
-
 class _Lists(NamedTuple):
-    """Lists of documents, one for each query.
+    """Lists of documents, one for each query of each silo and run.
 
     Attributes:
         labels: Grades.
@@ -142,42 +127,49 @@ class _Lists(NamedTuple):
         found: Whether it is found.
     """
 
-    labels: Int32[Array, "queries documents"]
-    where: Bool[Array, "queries documents"]
-    found: Bool[Array, "queries documents"]
+    labels: Int32[np.ndarray, "runs silos queries documents"]
+    where: Bool[np.ndarray, "runs silos queries documents"]
+    found: Bool[np.ndarray, "runs silos queries documents"]
 
 
 def _lists(
-    rows: SketchRows,
-    found: Bool[Array, "queries documents"],
-    cross_found: Bool[Array, "queries foreign"],
-    missed: Int32[Array, "queries missed"],
+    y: Int32[np.ndarray, "runs silos queries documents"],
+    where: Bool[np.ndarray, "runs silos queries documents"],
+    cross_y: Int32[np.ndarray, "runs silos queries foreign"],
+    cross_where: Bool[np.ndarray, "runs silos queries foreign"],
+    found: Bool[np.ndarray, "runs silos queries documents"],
+    cross_found: Bool[np.ndarray, "runs silos queries foreign"],
+    missed: Int32[np.ndarray, "runs silos queries missed"],
 ) -> dict[str, _Lists]:
     """Lists that are ranked in each scope: own documents, those of others, then those that no search found."""
-    labels = jnp.concatenate([rows.y, rows.cross_y, missed], axis=1)
-    here = rows.where & found
-    relevant = [rows.where & (rows.y > 0), rows.cross_where & (rows.cross_y > 0), missed > 0]
-    unseen = jnp.zeros_like(missed, bool)
-    anywhere = jnp.concatenate([here, cross_found, unseen], axis=1)
-    at_home = jnp.concatenate([here, jnp.zeros_like(cross_found), unseen], axis=1)
-    counts = jnp.concatenate(relevant, axis=1)
+    labels, unseen = np.concatenate([y, cross_y, missed], axis=-1), np.zeros_like(missed, bool)
+    relevant = np.concatenate([where & (y > 0), cross_where & (cross_y > 0), missed > 0], axis=-1)
+    anywhere = np.concatenate([where & found, cross_found, unseen], axis=-1)
+    at_home = np.concatenate([where & found, np.zeros_like(cross_found), unseen], axis=-1)
     return {
-        "own": _Lists(rows.y, rows.where, rows.where),
-        "federation": _Lists(labels, anywhere | counts, anywhere),
-        "home": _Lists(labels, at_home | counts, at_home),
+        "own": _Lists(y, where, where),
+        "federation": _Lists(labels, anywhere | relevant, anywhere),
+        "home": _Lists(labels, at_home | relevant, at_home),
     }
 
 
+def pad_lists(
+    lists: Sequence[Shaped[np.ndarray, "*lists documents"]], values: Sequence[Any], width: int
+) -> list[Shaped[np.ndarray, "*lists padded"]]:
+    """Arrays with ``width`` more documents at the end of each list, each array with a value of its kind there."""
+    each = [[*[(0, 0)] * (np.ndim(one) - 1), (0, width)] for one in lists]
+    return [np.pad(one, pads, constant_values=value) for one, pads, value in zip(lists, each, values, strict=True)]
+
+
 def _measure(
-    scores: Float32[Array, "queries scored"], lists: dict[str, _Lists], measures: tuple[str, ...]
-) -> dict[str, dict[str, Float32[Array, " queries"]]]:
+    scores: Float32[np.ndarray, "runs silos queries scored"], lists: dict[str, _Lists], measures: tuple[str, ...]
+) -> dict[str, dict[str, Float32[np.ndarray, "runs silos queries"]]]:
     """Values of one ranker's scores by scope and measure; documents that no search found have no score."""
-    out: dict[str, dict[str, jax.Array]] = {}
+    out: dict[str, dict[str, np.ndarray]] = {}
     for scope, (labels, where, found) in lists.items():
-        width = labels.shape[1]
-        given = jnp.pad(scores, ((0, 0), (0, max(0, width - scores.shape[1]))))[:, :width]
-        given = jnp.where(found, given, NOT_FOUND)
-        out[scope] = {}
+        width, out[scope] = labels.shape[-1], {}
+        (given,) = pad_lists([scores], [0], max(0, width - scores.shape[-1]))
+        given = np.where(found, given[..., :width], np.float32(NOT_FOUND))
         for name in measures:
             cutoff = depth_of(name)
             if scope == "own":
@@ -185,9 +177,7 @@ def _measure(
             elif cutoff is not None:
                 # Padding fills the ranks down to the cutoff, so that documents that no search found are never among
                 # them.
-                columns = [(given, PADDING), (labels, 0), (where, True)]
-                padded = (jnp.pad(a, ((0, 0), (0, cutoff)), constant_values=value) for a, value in columns)
-                out[scope][name] = offline_metric(name)(*padded)
+                out[scope][name] = offline_metric(name)(*pad_lists((given, labels, where), (PADDING, 0, True), cutoff))
     return out
 
 
@@ -318,7 +308,7 @@ def cross_validated(
         parties = protocol.parties(rows, [protocol.training.beta, 0.0], [0, 1], [False, False])
         states, own = simulator.start(keys, parties, per_run=True)
         states, own, _ = simulator.advance(keys, states, parties.shared, own, 0, rounds)
-        values = jax.device_get(score_all(protocol, (measure,), simulator.server(states), parties.shared, own, more))
+        values = score_all(protocol, (measure,), simulator.server(states), parties.shared, own, more)
         # The first runs are the federation's; in the others each silo has its own statistics, as without one.
         for name, runs in ((FEDERATED, slice(0, len(seeds))), ("Local", slice(len(seeds), None)),
                            (UNTRAINED, slice(len(seeds), None))):  # fmt: skip

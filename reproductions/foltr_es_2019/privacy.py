@@ -74,7 +74,7 @@ def value_distributions(user_name: str, grades: int, metric: OnlineMetric) -> np
         )
     labels = np.array(list(itertools.product(range(grades), repeat=metric.depth)), np.int32)
     user = cascade(user_name, grades, metric.depth)
-    patterns = np.asarray(pattern_probabilities(user, labels, np.ones(labels.shape, bool), np), np.float64)
+    patterns = np.asarray(pattern_probabilities(user, labels, np.ones(labels.shape, bool)), np.float64)
     values = np.zeros((metric.n, patterns.shape[0]))
     np.add.at(values, metric.index, patterns.T)
     return values.T

@@ -84,6 +84,10 @@ class _Ranked(NamedTuple):
         before = np.take_along_axis(total - x, np.asarray(self.first), axis=-1)
         return np.take_along_axis(total, np.asarray(self.last), axis=-1) - before
 
+    def group_mean(self, x: Float[AnyArray, "*lists d"]) -> Float[AnyArray, "*lists d"]:
+        """Mean of x over the tie group of each rank."""
+        return x if self.ties == "fixed" else self.group_sum(x) / self.size
+
 
 def _rank_lists(scores: Scores | None, labels: Labels, where: Where, ties: str) -> _Ranked:
     """The lists sorted by score, highest first, with padding last and ties treated as asked."""
@@ -186,7 +190,7 @@ def ndcg(ranked: _Ranked, k: int | None, dcg: str = "log2") -> PerList:
         raise ConfigError(f"dcg of nDCG must be one of {', '.join(GAINS)}, got {dcg!r}.")
     gain = GAINS[dcg](ranked.labels)
     discount = _weights(lambda rank: 1 / np.log2(1 + rank), ranked, k)
-    return _ratio(_weigh(ranked.group_sum(gain) / ranked.size, discount), _weigh(-np.sort(-gain, axis=-1), discount))
+    return _ratio(_weigh(ranked.group_mean(gain), discount), _weigh(-np.sort(-gain, axis=-1), discount))
 
 
 @_register_metric("RR", summary="1 over the rank of the first relevant document.", citation="voorhees1999trec8qa")
@@ -242,13 +246,13 @@ def average_precision(ranked: _Ranked, k: int | None, rel: int = 1) -> PerList:
     before = np.take_along_axis(np.cumsum(hit, axis=-1), np.broadcast_to(ranked.last, hit.shape), axis=-1) - hits
     mates = ranked.offset * (hits - 1) / np.maximum(ranked.size - 1, 1)
     weights = _weights(lambda rank: 1 / rank, ranked, k)
-    return _ratio(_weigh(hits / ranked.size * (before + 1 + mates), weights), hit.sum(axis=-1))
+    return _ratio(_weigh(ranked.group_mean(hit) * (before + 1 + mates), weights), hit.sum(axis=-1))
 
 
 def _expected_hits(ranked: _Ranked, k: int | None, rel: int) -> tuple[PerList, PerList]:
     """Expected relevant documents up to rank k, and all relevant ones."""
     hit = (ranked.labels >= rel).astype(np.float32)
-    return _weigh(ranked.group_sum(hit) / ranked.size, _weights(np.ones_like, ranked, k)), hit.sum(axis=-1)
+    return _weigh(ranked.group_mean(hit), _weights(np.ones_like, ranked, k)), hit.sum(axis=-1)
 
 
 @_register_metric("P", summary="Share of relevant documents among the first k.", citation="buckley2000stability")

@@ -362,8 +362,6 @@ class Hub:
                 self._persist(self._apply)
             elif self.row.publishing.skips:  # no device may get this model: the round ends with the reports it has
                 self._close()
-            if self._due():  # it had enough reports when the process ended: no device may be left to bring another
-                self._close()
             while self._turn():
                 pass
         except Stopped:

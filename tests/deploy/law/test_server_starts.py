@@ -96,7 +96,7 @@ def expected(path):
 def test_a_renewed_certificate_is_shown_to_new_connections_and_a_broken_one_never(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(certificate_module, "LOOK_SECONDS", 1e6)  # looked at by hand
     crt, key = made(tmp_path, "first")
-    first = expected(crt)
+    first, old = expected(crt), key.read_bytes()
     with ThreadedServer(app_of(FakeHub()), certfile=crt, keyfile=key) as server:
         look = certificate_module.Certificate(server.servers.running[0].server.config).look
         assert shown(server.port) == first and not look()
@@ -104,6 +104,9 @@ def test_a_renewed_certificate_is_shown_to_new_connections_and_a_broken_one_neve
         assert not look() and not look() and shown(server.port) == first
         assert [record.levelname for record in caplog.records] == ["ERROR"]  # once
         crt.unlink()
+        assert not look() and shown(server.port) == first
+        made(tmp_path, "half")
+        key.write_bytes(old)  # the certificate has come, its key not yet
         assert not look() and shown(server.port) == first
         made(tmp_path, "second")
         assert look() and shown(server.port) == expected(crt) != first

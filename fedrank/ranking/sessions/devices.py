@@ -31,7 +31,7 @@ from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.on_device import ClicksToReply
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions import kernel, reference
-from fedrank.ranking.sessions.reference import InterleavedResults, SessionResults
+from fedrank.ranking.sessions.reference import InterleavedResults, Lists, SessionResults, Trial
 
 #: How equal scores are ordered: as the documents stand in the data, or shuffled anew in each interaction.
 TIES = ("fixed", "random")
@@ -83,80 +83,38 @@ def check_fit(
         raise ConfigError(f"shares name queries up to {queries.max()}, the data has {known}.")
 
 
-def run_sessions(
-    ranker: Ranker,
-    users: tuple[CascadeUser, ...],
-    user_index: Int[AnyArray, ""] | int,
-    data: PaddedQueries | FeatureBlocks,
-    center: Float[AnyArray, "parameters"],
-    seed: UInt32[AnyArray, ""],
-    steps: tuple[float, ...],
-    queries: Int[AnyArray, "halves interactions"],
-    click_bits: UInt32[AnyArray, "halves interactions depth"],
-    tie_bits: UInt32[AnyArray, "halves interactions"],
-    ties: str = "fixed",
-) -> SessionResults:
+def run_sessions(trial: Trial, steps: tuple[float, ...], lists: Lists, ties: str = "fixed") -> SessionResults:
     """One party's sessions with a model that is perturbed along one direction: H steps along it, K queries at each.
 
     The model of step h is ``center + steps[h] · perturbation(seed)``.
 
     Args:
-        ranker: The ranker.
-        users: Click models of the users. Labels of the data must be below their ``grades``.
-        user_index: int32, the number of the user who is at this party.
-        data: The queries.
-        center: float32 [n], the model that is perturbed.
-        seed: uint32, seed of the perturbation.
+        trial: The model, the user and the queries.
         steps: H numbers, such as (σ, −σ) for antithetic halves.
-        queries: int32 [H, K]: which query each interaction is about.
-        click_bits: uint32 [H, K, depth]: random bits for the user's decision at each rank.
-        tie_bits: uint32 [H, K]: the order of equal scores; used when ``ties="random"``.
-        ties: ``"fixed"`` or ``"random"``.
+        lists: The interactions, [H, K].
+        ties: ``"fixed"`` or ``"random"``: the order of equal scores.
 
     Returns:
         The clicks and the quality of what was shown, [H, K] each.
     """
-    layout: Any = kernel if isinstance(data, FeatureBlocks) else reference
-    bits = (queries, click_bits, tie_bits, check_ties(ties))
-    return layout.run_sessions(ranker, users, user_index, data, center, seed, steps, *bits)
+    layout: Any = kernel if isinstance(trial.data, FeatureBlocks) else reference
+    return layout.run_sessions(trial, steps, lists, check_ties(ties))
 
 
-def run_interleaved(
-    ranker: Ranker,
-    users: tuple[CascadeUser, ...],
-    user_index: Int[AnyArray, ""] | int,
-    data: PaddedQueries | FeatureBlocks,
-    center: Float[AnyArray, "parameters"],
-    seed: UInt32[AnyArray, ""],
-    step: float,
-    queries: Int[AnyArray, "interactions"],
-    click_bits: UInt32[AnyArray, "interactions depth"],
-    tie_bits: UInt32[AnyArray, "interactions"],
-    toss: UInt32[AnyArray, "interactions"],
-    ties: str = "fixed",
-) -> InterleavedResults:
+def run_interleaved(trial: Trial, step: float, lists: Lists, ties: str = "fixed") -> InterleavedResults:
     """One party's sessions with lists that ``center + step · perturbation(seed)`` and its opposite make together.
 
     Args:
-        ranker: The ranker.
-        users: Click models of the users. Labels of the data must be below their ``grades``.
-        user_index: int32, the number of the user who is at this party.
-        data: The queries.
-        center: float32 [n], the model that is perturbed.
-        seed: uint32, seed of the perturbation.
+        trial: The model, the user and the queries.
         step: How far both are from the model.
-        queries: int32 [K]: which query each interaction is about.
-        click_bits: uint32 [K, depth]: random bits for the user's decision at each rank.
-        tie_bits: uint32 [K]: the order of equal scores, the same for both rankers; used when ``ties="random"``.
-        toss: uint32 [K]: who goes first in each pair of turns (:mod:`fedrank.ranking.on_device`).
+        lists: The interactions, [K], with tosses. The order of equal scores is the same for both rankers.
         ties: ``"fixed"`` or ``"random"``.
 
     Returns:
         The clicks and the quality of what was shown, [K] each, and the clicks as each ranker is credited with them.
     """
-    layout: Any = kernel if isinstance(data, FeatureBlocks) else reference
-    bits = (queries, click_bits, tie_bits, toss, check_ties(ties))
-    return layout.run_interleaved(ranker, users, user_index, data, center, seed, step, *bits)
+    layout: Any = kernel if isinstance(trial.data, FeatureBlocks) else reference
+    return layout.run_interleaved(trial, step, lists, check_ties(ties))
 
 
 #: One integer for each device; None for a default.

@@ -34,7 +34,7 @@ from fedrank.core.rng import normal_table
 from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables
 from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.reference import InterleavedResults, SessionResults
+from fedrank.ranking.sessions.reference import InterleavedResults, Lists, SessionResults, Trial
 from fedrank.ranking.sessions.tiles import (
     ROWS,
     best_tiles,
@@ -478,47 +478,17 @@ def kernel_shape(ranker: Ranker) -> tuple[int, int]:
     return shape
 
 
-def run_sessions(
-    ranker: Ranker,
-    users: tuple[CascadeUser, ...],
-    user_index: Int[AnyArray, ""] | int,
-    data: FeatureBlocks,
-    center: Float[AnyArray, "parameters"],
-    seed: UInt32[AnyArray, ""],
-    steps: tuple[float, ...],
-    queries: Int[AnyArray, "halves interactions"],
-    click_bits: UInt32[AnyArray, "halves interactions depth"],
-    tie_bits: UInt32[AnyArray, "halves interactions"],
-    random_ties: bool,
-) -> SessionResults:
+def run_sessions(trial: Trial, steps: tuple[float, ...], lists: Lists, random_ties: bool) -> SessionResults:
     """Sessions; arguments as in :func:`fedrank.ranking.sessions.devices.run_sessions`.
 
     ``vmap`` over parties (and over runs) becomes one call of the kernel.
     """
-    bits = (queries, click_bits, tie_bits)
-    out = _call(_sessions, ranker, users, user_index, data, center, seed, freeze(steps, np.float32), random_ties, *bits)
-    return SessionResults(*out)
+    return SessionResults(*_call(_sessions, trial, freeze(steps, np.float32), random_ties, lists[:3]))
 
 
-def run_interleaved(
-    ranker: Ranker,
-    users: tuple[CascadeUser, ...],
-    user_index: Int[AnyArray, ""] | int,
-    data: FeatureBlocks,
-    center: Float[AnyArray, "parameters"],
-    seed: UInt32[AnyArray, ""],
-    step: float,
-    queries: Int[AnyArray, "interactions"],
-    click_bits: UInt32[AnyArray, "interactions depth"],
-    tie_bits: UInt32[AnyArray, "interactions"],
-    toss: UInt32[AnyArray, "interactions"],
-    random_ties: bool,
-) -> InterleavedResults:
+def run_interleaved(trial: Trial, step: float, lists: Lists, random_ties: bool) -> InterleavedResults:
     """Lists made of two rankers' lists; arguments as in :func:`fedrank.ranking.sessions.devices.run_interleaved`."""
-    bits = (queries, click_bits, tie_bits, toss)
-    *shown, credited = _call(
-        _interleave, ranker, users, user_index, data, center, seed, np.float32(step), random_ties, *bits
-    )
+    *shown, credited = _call(_interleave, trial, np.float32(step), random_ties, lists)
     return InterleavedResults(SessionResults(*shown), credited)
 
 
@@ -619,46 +589,32 @@ def perturbations_at_hand(seeds: UInt32[AnyArray, "*runs parties"], size: int) -
     return found if found is not None and found.shape[1] == size else None
 
 
-def host_interleaved(
-    ranker: Ranker,
-    users: tuple[CascadeUser, ...],
-    user_index: Int[AnyArray, "*#lead"],
-    data: FeatureBlocks,
-    center: Float[AnyArray, "*#lead parameters"],
-    seed: UInt32[AnyArray, "*#lead"],
-    step: float,
-    queries: Int[AnyArray, "*#lead interactions"],
-    click_bits: UInt32[AnyArray, "*#lead interactions depth"],
-    tie_bits: UInt32[AnyArray, "*#lead interactions"],
-    toss: UInt32[AnyArray, "*#lead interactions"],
-    random_ties: bool,
-) -> InterleavedResults:
+def host_interleaved(trial: Trial, step: float, lists: Lists, random_ties: bool) -> InterleavedResults:
     """:func:`run_interleaved` of a cohort, without JAX.
 
     Leading axes are runs and parties, of length 1 where an argument is the same along them. ``credited`` is
     ``[*lead, 2, interactions]``.
     """
-    args = _settings(_interleave, ranker, users, data, np.float32(step), random_ties)
-    *shown, credited = _host(center, user_index, seed, queries, click_bits, tie_bits, toss, **args)
+    host = _settings(_interleave, trial, np.float32(step), random_ties)
+    *shown, credited = host(trial.center, trial.user_index, trial.seed, *lists)
     return InterleavedResults(SessionResults(*shown), credited)
 
 
-def _settings(kernel, ranker, users, data, step, random_ties):
-    """Arguments of a kernel that are the same for all parties."""
-    _, hidden = kernel_shape(ranker)
-    click, leave = click_tables(users)
-    return {
-        "kernel": kernel, "blocks": data, "hidden": hidden, "click": click, "leave": leave,
-        "random_ties": random_ties, "step": step,
-    }  # fmt: skip
+def _settings(kernel, trial: Trial, step, random_ties):
+    """:func:`_host` with the arguments that are the same for all parties."""
+    _, hidden = kernel_shape(trial.ranker)
+    click, leave = click_tables(trial.users)
+    return functools.partial(
+        _host, kernel=kernel, blocks=trial.data, hidden=hidden, click=click, leave=leave, random_ties=random_ties,
+        step=step,
+    )  # fmt: skip
 
 
-def _call(kernel, ranker, users, user_index, data, center, seed, step, random_ties, queries, *bits):
-    """Call a kernel from a program of JAX; ``bits`` are those of clicks, ties and, with both rankers' lists, tosses."""
-    host = functools.partial(_host, **_settings(kernel, ranker, users, data, step, random_ties))
-    shape, interleaved = queries.shape, len(bits) == 3
+def _call(kernel, trial: Trial, step, random_ties, lists):
+    """Call a kernel from a program of JAX; ``lists`` have tosses where they are of both rankers."""
+    shape, interleaved = lists[0].shape, len(lists) == 4
     shapes = [jax.ShapeDtypeStruct(shape, jnp.int32), jax.ShapeDtypeStruct(shape, jnp.float32)]
     if interleaved:
         shapes.append(jax.ShapeDtypeStruct((2, *shape), jnp.int32))
-    user_index = jnp.asarray(user_index, jnp.int32)
-    return jax.pure_callback(host, tuple(shapes), center, user_index, seed, queries, *bits, vmap_method="expand_dims")
+    host, user = _settings(kernel, trial, step, random_ties), jnp.asarray(trial.user_index, jnp.int32)
+    return jax.pure_callback(host, tuple(shapes), trial.center, user, trial.seed, *lists, vmap_method="expand_dims")

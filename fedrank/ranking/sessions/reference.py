@@ -18,7 +18,7 @@ from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.rng import perturbation_jax
 from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables, pattern_from
-from fedrank.ranking.data.queries import PaddedQueries
+from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.on_device import BOTH, MINUS, PLUS
 from fedrank.ranking.rankers.base import Ranker
 
@@ -34,6 +34,43 @@ class SessionResults(NamedTuple):
 
     patterns: Int[AnyArray, "*interactions"]
     ndcg: Float[AnyArray, "*interactions"]
+
+
+class Trial(NamedTuple):
+    """A model that is tried at a party along one direction.
+
+    Attributes:
+        ranker: The ranker.
+        users: Click models of the users. Labels of the data must be below their ``grades``.
+        user_index: int32, the number of the user who is at this party.
+        data: The queries.
+        center: float32 [n], the model that is perturbed.
+        seed: uint32, seed of the perturbation.
+    """
+
+    ranker: Ranker
+    users: tuple[CascadeUser, ...]
+    user_index: Int[AnyArray, "*cohort"] | int
+    data: PaddedQueries | FeatureBlocks
+    center: Float[AnyArray, "*cohort parameters"]
+    seed: UInt32[AnyArray, "*cohort"]
+
+
+class Lists(NamedTuple):
+    """Queries of interactions, each answered with a list, and the random bits of each.
+
+    Attributes:
+        queries: int32 [..., K]: which query each interaction is about.
+        clicks: uint32 [..., K, depth]: random bits for the user's decision at each rank.
+        ties: uint32 [..., K]: the order of equal scores, where it is random.
+        toss: uint32 [..., K]: who goes first in each pair of turns (:mod:`fedrank.ranking.on_device`); None where lists
+            are of one ranker.
+    """
+
+    queries: Int[AnyArray, "*halves interactions"]
+    clicks: UInt32[AnyArray, "*halves interactions depth"]
+    ties: UInt32[AnyArray, "*halves interactions"]
+    toss: UInt32[AnyArray, "*halves interactions"] | None = None
 
 
 class InterleavedResults(NamedTuple):
@@ -143,26 +180,20 @@ def simulate_clicks(
     return SessionResults(patterns, shown_ndcg(labels, where, order))
 
 
-def run_sessions(
-    ranker: Ranker,
-    users: tuple[CascadeUser, ...],
-    user_index: Int[AnyArray, ""] | int,
-    data: PaddedQueries,
-    center: Float[AnyArray, "parameters"],
-    seed: UInt32[AnyArray, ""],
-    steps: tuple[float, ...],
-    queries: Int[AnyArray, "halves interactions"],
-    click_bits: UInt32[AnyArray, "halves interactions depth"],
-    tie_bits: UInt32[AnyArray, "halves interactions"],
-    random_ties: bool,
-) -> SessionResults:
+def run_sessions(trial: Trial, steps: tuple[float, ...], lists: Lists, random_ties: bool) -> SessionResults:
     """Sessions; arguments as in :func:`fedrank.ranking.sessions.devices.run_sessions`."""
-    noise = perturbation_jax(jnp.asarray(seed), ranker.size)
-    weights = center[None] + jnp.asarray(steps, jnp.float32)[:, None] * noise[None]
-    features, labels, where = data.features[queries], data.labels[queries], data.where[queries]
-    scores = jax.vmap(ranker.scores)(weights, features)
-    order = rank(scores, where, tie_breakers(tie_bits, scores.shape[-1], random_ties), users[0].depth)
-    return simulate_clicks(users, user_index, labels, where, order, click_bits)
+    features, labels, where, weights = _rows_and_weights(trial, steps, lists)
+    scores = jax.vmap(trial.ranker.scores)(weights, features)
+    order = rank(scores, where, tie_breakers(lists.ties, scores.shape[-1], random_ties), trial.users[0].depth)
+    return simulate_clicks(trial.users, trial.user_index, labels, where, order, lists.clicks)
+
+
+def _rows_and_weights(trial: Trial, steps: tuple[float, ...], lists: Lists) -> tuple[Any, Any, Any, Any]:
+    """Features, labels and places of the lists' documents; and the model at each step, float32 [H, n]."""
+    data: Any = trial.data
+    noise = perturbation_jax(jnp.asarray(trial.seed), trial.ranker.size)
+    weights = trial.center[None] + jnp.asarray(steps, jnp.float32)[:, None] * noise[None]
+    return data.features[lists.queries], data.labels[lists.queries], data.where[lists.queries], weights
 
 
 def draft_lists(
@@ -196,30 +227,15 @@ def draft_lists(
     return order, team
 
 
-def run_interleaved(
-    ranker: Ranker,
-    users: tuple[CascadeUser, ...],
-    user_index: Int[AnyArray, ""] | int,
-    data: PaddedQueries,
-    center: Float[AnyArray, "parameters"],
-    seed: UInt32[AnyArray, ""],
-    step: float,
-    queries: Int[AnyArray, "interactions"],
-    click_bits: UInt32[AnyArray, "interactions depth"],
-    tie_bits: UInt32[AnyArray, "interactions"],
-    toss: UInt32[AnyArray, "interactions"],
-    random_ties: bool,
-) -> InterleavedResults:
+def run_interleaved(trial: Trial, step: float, lists: Lists, random_ties: bool) -> InterleavedResults:
     """Lists made of two rankers' lists; arguments as in :func:`fedrank.ranking.sessions.devices.run_interleaved`."""
-    noise = perturbation_jax(jnp.asarray(seed), ranker.size)
-    weights = center[None] + jnp.asarray((step, -step), jnp.float32)[:, None] * noise[None]
-    features, labels, where = data.features[queries], data.labels[queries], data.where[queries]
-    documents = features.shape[-2]
-    scores = jax.vmap(ranker.scores, in_axes=(0, None))(weights, features)  # [2, interactions, documents]
-    breakers = tie_breakers(tie_bits, documents, random_ties)
+    features, labels, where, weights = _rows_and_weights(trial, (step, -step), lists)
+    documents, users = features.shape[-2], trial.users
+    scores = jax.vmap(trial.ranker.scores, in_axes=(0, None))(weights, features)  # [2, interactions, documents]
+    breakers = tie_breakers(lists.ties, documents, random_ties)
     first, second = (rank(one, where, breakers, users[0].depth) for one in scores)
-    order, team = jax.vmap(draft_lists, in_axes=(0, 0, None, 0))(first, second, documents, jnp.asarray(toss))
-    shown = simulate_clicks(users, user_index, labels, where, order, click_bits)
+    order, team = jax.vmap(draft_lists, in_axes=(0, 0, None, 0))(first, second, documents, jnp.asarray(lists.toss))
+    shown = simulate_clicks(users, trial.user_index, labels, where, order, lists.clicks)
     ranks = jnp.asarray(1 << np.arange(order.shape[-1]), jnp.int32)
     own = [jnp.sum(jnp.where(team != other, ranks, 0), axis=-1, dtype=jnp.int32) for other in (MINUS, PLUS)]
     return InterleavedResults(shown, jnp.stack([shown.patterns & mask for mask in own]))

@@ -36,7 +36,6 @@ with 20 rounds, key ``(w0, w1)`` and, for block ``b``, counter ``(b, 0)`` gives 
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, NamedTuple
 
@@ -267,49 +266,6 @@ def _steps(
                 weights[j] += rate * step[j]
 
 
-def _host_steps(
-    user_index,
-    weights,
-    rate,
-    queries,
-    active,
-    document_bits,
-    click_bits,
-    *,
-    blocks,
-    hidden,
-    click,
-    leave,
-    batch,
-    mu=0.0,
-):
-    lead = np.broadcast_shapes(
-        user_index.shape, weights.shape[:-1], rate.shape, queries.shape[:-1], active.shape[:-1],
-        document_bits.shape[:-2], click_bits.shape[:-2],
-    )  # fmt: skip
-    cohort = Cohort(lead)
-    (models, run), flat = cohort.models(weights), cohort.flat
-    user_index, queries = asked_by(cohort, user_index, queries, click, blocks)
-    out = np.empty((cohort.parties, models.shape[1]), np.float32)
-    patterns, quality = np.zeros(queries.shape, np.int32), np.zeros(queries.shape, np.float32)
-    ideal, discounts, gains = quality_tables(blocks, click.shape[1])
-    took_place, documents, clicks = flat(active, np.bool_), flat(document_bits, np.uint32), flat(click_bits, np.uint32)
-    check_shapes(
-        active=(took_place, queries.shape),
-        document_bits=(documents, (*queries.shape, 2)),
-        click_bits=(clicks, (*queries.shape, click.shape[1])),
-    )
-    with ONE_AT_A_TIME:
-        _steps(
-            *kernel_arrays(blocks), blocks.n_features, hidden, click, leave, ideal, discounts, gains,
-            models, run, user_index, flat(rate, np.float32), queries,
-            took_place, documents, clicks, batch,
-            np.float32(mu),
-            out, patterns, quality,
-        )  # fmt: skip
-    return tuple(array.reshape(*lead, *array.shape[1:]) for array in (out, patterns, quality))
-
-
 def host_steps(
     ranker: Ranker,
     users: tuple[CascadeUser, ...],
@@ -324,54 +280,44 @@ def host_steps(
     mu: float = 0.0,
     batch: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """:func:`steps` of a whole cohort, without JAX.
+    """:func:`pdgd_steps` of a whole cohort with the kernel, without JAX.
 
     Leading axes are runs and parties, of length 1 where an argument is the same along them. After each interaction
     weights are pulled back by ``mu`` times the rate, as in :class:`fedrank.ranking.foltr_pdgd.Proximal`.
-    """
-    _, hidden = kernel_shape(ranker)
-    click, leave = click_tables(users)
-    learned, patterns, ndcg = _host_steps(
-        user_index, weights, rate, queries, active, document_bits, click_bits,
-        blocks=data, hidden=hidden, click=click, leave=leave, batch=batch, mu=mu,
-    )  # fmt: skip
-    return learned, patterns, ndcg
-
-
-def steps(
-    ranker: Ranker,
-    users: tuple[CascadeUser, ...],
-    user_index: jax.Array,
-    data: FeatureBlocks,
-    weights: jax.Array,
-    rate: jax.Array,
-    queries: jax.Array,
-    active: jax.Array,
-    document_bits: jax.Array,
-    click_bits: jax.Array,
-    batch: bool,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Interactions; arguments as in :func:`pdgd_steps`.
-
-    ``vmap`` over parties (and over runs) becomes one call of the kernel.
 
     Returns:
-        Weights afterwards float32 [n], patterns int32 [K], nDCG float32 [K].
+        Weights afterwards float32 [..., n], patterns int32 [..., K], nDCG float32 [..., K].
 
     Raises:
         ConfigError: The kernel does not know the ranker, or the users do not fit each other.
     """
-    _, hidden = kernel_shape(ranker)
-    click, leave = click_tables(users)
-    host = functools.partial(_host_steps, blocks=data, hidden=hidden, click=click, leave=leave, batch=batch)
-    shapes = (
-        jax.ShapeDtypeStruct(weights.shape, jnp.float32),
-        jax.ShapeDtypeStruct(queries.shape, jnp.int32),
-        jax.ShapeDtypeStruct(queries.shape, jnp.float32),
+    (_, hidden), (click, leave) = kernel_shape(ranker), click_tables(users)
+    lead = np.broadcast_shapes(
+        user_index.shape, weights.shape[:-1], rate.shape, queries.shape[:-1], active.shape[:-1],
+        document_bits.shape[:-2], click_bits.shape[:-2],
+    )  # fmt: skip
+    cohort = Cohort(lead)
+    (models, run), flat = cohort.models(weights), cohort.flat
+    user_index, queries = asked_by(cohort, user_index, queries, click, data)
+    out = np.empty((cohort.parties, models.shape[1]), np.float32)
+    patterns, quality = np.zeros(queries.shape, np.int32), np.zeros(queries.shape, np.float32)
+    ideal, discounts, gains = quality_tables(data, click.shape[1])
+    took_place, documents, clicks = flat(active, np.bool_), flat(document_bits, np.uint32), flat(click_bits, np.uint32)
+    check_shapes(
+        active=(took_place, queries.shape),
+        document_bits=(documents, (*queries.shape, 2)),
+        click_bits=(clicks, (*queries.shape, click.shape[1])),
     )
-    return jax.pure_callback(
-        host, shapes, user_index, weights, rate, queries, active, document_bits, click_bits, vmap_method="expand_dims"
-    )
+    with ONE_AT_A_TIME:
+        _steps(
+            *kernel_arrays(data), data.n_features, hidden, click, leave, ideal, discounts, gains,
+            models, run, user_index, flat(rate, np.float32), queries,
+            took_place, documents, clicks, batch,
+            np.float32(mu),
+            out, patterns, quality,
+        )  # fmt: skip
+    learned, patterns, ndcg = (array.reshape(*lead, *array.shape[1:]) for array in (out, patterns, quality))
+    return learned, patterns, ndcg
 
 
 class PdgdDraws(NamedTuple):
@@ -435,9 +381,18 @@ def pdgd_steps(
     rng_bits = PdgdDraws(*map(jnp.asarray, rng_bits))
     rate, user_index = jnp.asarray(rate, jnp.float32), jnp.asarray(user_index, jnp.int32)
     if isinstance(data, FeatureBlocks):
-        weights, patterns, ndcg = steps(
-            ranker, users, user_index, data, weights, rate, queries, active, rng_bits.documents, rng_bits.clicks, batch
-        )
+        kernel_shape(ranker), click_tables(users)  # what the kernel does not know is refused here
+
+        def host(*arrays: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            whose, start, rates, about, took_place, documents, clicks = map(np.asarray, arrays)
+            lists = (about, took_place, documents, clicks)
+            return host_steps(ranker, users, whose, data, start, rates, *lists, batch=batch)
+
+        shapes = [(weights.shape, jnp.float32), (queries.shape, jnp.int32), (queries.shape, jnp.float32)]
+        out = tuple(jax.ShapeDtypeStruct(*each) for each in shapes)
+        mine = (user_index, weights, rate, queries, active, *rng_bits)
+        # vmap over parties (and over runs) becomes one call of the kernel.
+        weights, patterns, ndcg = jax.pure_callback(host, out, *mine, vmap_method="expand_dims")
         return Learned(weights, SessionResults(patterns, ndcg))
 
     def interact(weights: jax.Array, each: Any) -> tuple[jax.Array, SessionResults]:

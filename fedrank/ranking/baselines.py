@@ -88,8 +88,9 @@ class Model:
 BASELINES: Registry[Callable[[Splits], Model]] = Registry("baseline")
 
 
+@functools.lru_cache(maxsize=16)
 def fit_baseline(name: str, splits: Splits) -> Model:
-    """The label-trained ranker of that name.
+    """The label-trained ranker of that name, remembered: the runs of a sweep that have the same data share it.
 
     Args:
         name: A name in :data:`BASELINES`.
@@ -376,36 +377,12 @@ def baselines(
     Raises:
         FedrankError: No such baseline, or it cannot be trained on this data.
     """
-    return [_baseline(name, splits, metric, users, measures, tie_orders) for name in names]
-
-
-# Splits are compared by identity: the runs of a sweep that have the same data have the same object.
-@functools.lru_cache(maxsize=16)
-def _train_baseline(name: str, splits: _ByIdentity) -> Model:
-    return fit_baseline(name, splits.splits)
-
-
-def _baseline(name, splits, metric, users, measures, tie_orders) -> Baseline:
-    return _evaluate_baseline(name, _ByIdentity(splits), metric, users, measures, tie_orders)
-
-
-class _ByIdentity:
-    """Splits as a key: equal where they are the same object, which the key keeps alive."""
-
-    def __init__(self, splits: Splits):
-        self.splits = splits
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByIdentity) and self.splits is other.splits
-
-    def __hash__(self) -> int:
-        return id(self.splits)
+    return [_evaluate_baseline(name, splits, metric, users, measures, tie_orders) for name in names]
 
 
 @functools.lru_cache(maxsize=64)
-def _evaluate_baseline(name, same: _ByIdentity, metric, users, measures, tie_orders) -> Baseline:
-    model = _train_baseline(name, same)
-
-    scores = np.concatenate([model.scores(part.features) for part in same.splits.parts().values()])
-    values = Measurement(same.splits, metric, users, measures, tie_orders).per_query(scores[None])
+def _evaluate_baseline(name, splits: Splits, metric, users, measures, tie_orders) -> Baseline:
+    model = fit_baseline(name, splits)
+    scores = np.concatenate([model.scores(part.features) for part in splits.parts().values()])
+    values = Measurement(splits, metric, users, measures, tie_orders).per_query(scores[None])
     return Baseline(name, {measure: rows[0] for measure, rows in values.items()}, model.notes)

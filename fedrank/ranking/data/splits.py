@@ -142,9 +142,9 @@ _HOLD_OUT, _DIVIDE = 0x401D, 0xD1F1DE
 PARTS = 5
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Splits:
-    """Training, validation and test queries of one data set.
+    """Training, validation and test queries of one data set; equal only to itself.
 
     Attributes:
         train: What is learned from.

@@ -14,18 +14,22 @@ import functools
 import signal
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
 from fedrank.core.frame import Frame
+from fedrank.core.ledger import Ledger
+from fedrank.core.protocol import Exchange
 from fedrank.core.registry import class_name
+from fedrank.core.trees import Json
 from fedrank.engine import checkpoint
 from fedrank.engine.config import RunConfig
 from fedrank.engine.progress import Listener, Progress
 from fedrank.engine.rounds import Rounds
-from fedrank.engine.run_folder import SCHEMA, RunFolder
+from fedrank.engine.run_folder import SCHEMA, RunFolder, describe_messages, environment
 from fedrank.engine.settings import as_dict
 from fedrank.metrics.returns import discounted_cumulative
 
@@ -124,6 +128,29 @@ class Runner(abc.ABC):
     @abc.abstractmethod
     def write_results(self, states: PyTree, own: PyTree, seconds: float, rate: float | None) -> None:
         """Write the results of the finished run; ``rate`` is interactions per second."""
+
+    def write_environment(self, **more: Json) -> None:
+        """Write machine and packages of the run, the backend that computed its rounds with the reason for it, and more.
+
+        Args:
+            more: Such as the speed.
+        """
+        about = environment(self.config, self.experiment.citations, getattr(self.experiment, "kernels", False))
+        about |= {"backend": self.simulator.backend, "backend_why": self.simulator.why}
+        self.home.json("environment.json", about | more)
+
+    def write_messages(self, done: int, ledger: Ledger, setup: Iterable[Exchange] = ()) -> None:
+        """Write what crossed, its types and the privacy account.
+
+        Args:
+            done: Number of rounds that took place.
+            ledger: Of the first run.
+            setup: The exchanges before the first round.
+        """
+        protocol = self.experiment.protocol
+        self.home.json("privacy.json", protocol.account(done, self.config.delta).as_json())
+        self.home.text("ledger.jsonl", ledger.text())
+        self.home.json("messages.json", describe_messages((*setup, *protocol.exchanges)))
 
     def restore(self, done: int) -> None:
         """Read what was kept of the rounds before a checkpoint."""

@@ -36,7 +36,7 @@ from fedrank.core.trees import Json
 from fedrank.engine.model import provenance
 from fedrank.engine.progress import Listener
 from fedrank.engine.rounds import Rounds
-from fedrank.engine.run_folder import SCHEMA, RunFolder, describe_messages, environment
+from fedrank.engine.run_folder import SCHEMA, RunFolder
 from fedrank.engine.runner import Runner
 from fedrank.engine.settings import as_dict
 from fedrank.engine.simulator import Simulator
@@ -317,7 +317,7 @@ class SlateRunner(Runner):
     def write_known(self) -> None:
         """Write the networks' sizes, the platforms and their users, and the baselines."""
         e, c = self.experiment, self.config
-        self.home.json("environment.json", environment(c, e.citations, kernels=False))
+        self.write_environment()
         self.home.json(
             "model.json",
             {
@@ -338,24 +338,22 @@ class SlateRunner(Runner):
 
     def write_crossed(self, done: int) -> None:
         """Write the ledger of the first run and the privacy account."""
-        protocol = self.experiment.protocol
-        self.home.json("privacy.json", protocol.account(done, self.config.delta).as_json())
+        exchanges = self.experiment.protocol.exchanges
         ledger, crossed, every = Ledger(), self._all_crossed()[:done], self.config.evaluation.every
         for first in range(0, done, every):
             counts = crossed[first : first + every].sum(axis=0, dtype=np.int64)
-            for exchange, (requests, replies) in zip(protocol.exchanges, counts.tolist(), strict=True):
+            for exchange, (requests, replies) in zip(exchanges, counts.tolist(), strict=True):
                 if requests:
                     ledger.record(first, exchange.name, exchange.request, sender="server", messages=requests)
                 if replies:
                     ledger.record(first, exchange.name, exchange.reply, sender="parties", messages=replies)
                     for step, sender, layout in exchange.extra_messages(self.experiment.n_parties):
                         ledger.record(first, step, layout, sender=sender, messages=replies)
-        self.home.text("ledger.jsonl", ledger.text())
-        self.home.json("messages.json", describe_messages(one for one in protocol.exchanges if not one.silent))
+        self.write_messages(done, ledger)
 
     def write_results(self, states: PyTree, own: PyTree, seconds: float, rate: float | None) -> None:
         """Write networks, results and speed."""
-        e, c = self.experiment, self.config
+        e = self.experiment
         self._write_tables()
         self.home.metrics(self.metrics())
         known = read_baselines(self.home.path / "baselines.json")
@@ -368,14 +366,10 @@ class SlateRunner(Runner):
         self.home.json("slates.json", {**described_world(e), "results": found})
         self._write_stay(states, own)
         self._write_models(states, own)
-        self.home.json(
-            "environment.json",
-            {
-                **environment(c, e.citations, kernels=False),
-                "seconds": round(seconds, 3),
-                "slates_per_second": rate,
-                "episodes_per_second": None if rate is None else rate / (self.work * e.world.rounds_per_episode),
-            },
+        self.write_environment(
+            seconds=round(seconds, 3),
+            slates_per_second=rate,
+            episodes_per_second=None if rate is None else rate / (self.work * e.world.rounds_per_episode),
         )
 
     def _trials(self, states: PyTree) -> dict[str, Json]:

@@ -27,7 +27,7 @@ from fedrank.core.lazy import jax
 from fedrank.core.ledger import Ledger
 from fedrank.engine.model import provenance
 from fedrank.engine.progress import Listener
-from fedrank.engine.run_folder import SCHEMA, RunFolder, describe_messages, environment
+from fedrank.engine.run_folder import SCHEMA, RunFolder
 from fedrank.engine.runner import Runner
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.texts.build import TextExperiment
@@ -225,8 +225,8 @@ class TextRunner(Runner):
 
     @override
     def write_known(self) -> None:
-        e, c = self.experiment, self.config
-        self.home.json("environment.json", environment(c, e.citations, kernels=False))
+        e = self.experiment
+        self.write_environment()
         self.home.json(
             "model.json",
             {
@@ -277,10 +277,7 @@ class TextRunner(Runner):
 
     @override
     def write_crossed(self, done: int) -> None:
-        protocol, setup = self.experiment.protocol, self.experiment.setup
-        self.home.json("privacy.json", protocol.account(done, self.config.delta).as_json())
-        self.home.text("ledger.jsonl", self._ledger().text())
-        self.home.json("messages.json", describe_messages((*setup.exchanges, *protocol.exchanges)))
+        self.write_messages(done, self._ledger(), self.experiment.setup.exchanges)
 
     @override
     def write_results(self, states: PyTree, own: PyTree, seconds: float, rate: float | None) -> None:
@@ -296,8 +293,7 @@ class TextRunner(Runner):
         models = np.asarray(self.simulator.server(states).weights)
         for number, seed in enumerate(self.seeds):
             self.home.model(text_model(self.experiment, models[number], number), int(seed))
-        about = environment(self.config, self.experiment.citations, kernels=False)
-        self.home.json("environment.json", {**about, "seconds": round(seconds, 3), "rows_per_second": rate})
+        self.write_environment(seconds=round(seconds, 3), rows_per_second=rate)
 
     def _write_baselines(self) -> None:
         """Values of every other method, mean over silos and seeds."""

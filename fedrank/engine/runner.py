@@ -64,6 +64,8 @@ class Runner(abc.ABC):
     per_call = 4_000_000
     #: The run's configuration with all that it names built.
     experiment: Any
+    #: All that the run learns from and is judged on: a checkpoint goes on with the same only.
+    data: Any
 
     def __init__(self, config: RunConfig, home: RunFolder, listener: Listener, simulator: Rounds, work: int):
         self.config, self.home, self.listener, self.simulator = config, home, listener, simulator
@@ -81,11 +83,6 @@ class Runner(abc.ABC):
     @abc.abstractmethod
     def shared(self) -> PyTree:
         """The data that all parties hold in common."""
-
-    @property
-    @abc.abstractmethod
-    def data(self) -> Any:
-        """All that the run learns from and is judged on: a checkpoint goes on with the same only."""
 
     @functools.cached_property
     def data_digest(self) -> str:
@@ -159,7 +156,7 @@ class Runner(abc.ABC):
         self.frames = [kept[kept["round"] <= done]]
 
     def keep(self) -> None:
-        """Write the rows of ``metrics.parquet`` so far, which :meth:`restore` reads."""
+        """Write what :meth:`restore` reads, and what the finished run has in tables: ``metrics.parquet`` and more."""
         self.home.metrics(self.metrics())  # before the checkpoint: rows beyond it are dropped when it is read
 
     def run(self) -> Path:
@@ -203,6 +200,7 @@ class Runner(abc.ABC):
         self.write_crossed(done)
         if done < self.config.rounds:
             raise Interrupted(self.home.path, done)
+        self.keep()
         seconds = time.time() - started + before
         self.write_results(states, own, seconds, self.counted / self.measured if self.measured else None)
         self.home.finish(self.config.rounds, seconds)

@@ -90,7 +90,7 @@ class RankingRunner(Runner):
         compute = config.compute
         found = rounds_of(protocol, experiment.parties, chunk, experiment.conditions, compute.backend, compute.debug)
         super().__init__(config, home, listener, found, experiment.interactions)
-        self.experiment = experiment
+        self.experiment, self.data = experiment, experiment.splits
         a_round = protocol.epsilon_round(config.delta)
         self.per_round = (
             experiment.interactions,
@@ -107,11 +107,6 @@ class RankingRunner(Runner):
             config.evaluation.measures,
             config.evaluation.tie_orders,
         )
-
-    @property
-    @override
-    def data(self) -> Any:
-        return self.experiment.splits
 
     @property
     def shared(self) -> PyTree:

@@ -59,7 +59,7 @@ class SiloRunner(Runner):
         parties = experiment.parties_of_runs()
         rounds = NativeSimulator(experiment.protocol, parties, chunk, experiment.conditions, compute.debug)
         super().__init__(config, home, listener, rounds, int(np.sum(np.asarray(experiment.arrays.train.n)[0])))
-        self.experiment, self.parties = experiment, parties
+        self.experiment, self.data, self.parties = experiment, experiment.table, parties
         # The silos that each run is measured for: its target, or all targets where a run is for all silos.
         own = experiment.targets_of_runs
         self.measured_for = own[:, None] if experiment.personalises_one else np.tile(experiment.targets, (runs, 1))
@@ -75,11 +75,6 @@ class SiloRunner(Runner):
     def runs(self) -> int:
         """Number of runs: targets times seeds."""
         return len(self.experiment.targets_of_runs)
-
-    @property
-    @override
-    def data(self) -> Any:
-        return self.experiment.table
 
     @property
     def shared(self) -> PyTree:
@@ -203,9 +198,6 @@ class SiloRunner(Runner):
     def keep(self) -> None:
         """As :meth:`Runner.keep`; arms and messages, too."""
         super().keep()
-        self._write_tables()
-
-    def _write_tables(self) -> None:
         for name, schema, parts in (("arms", ARMS, self.arms), ("crossed", CROSSED, self.crossed)):
             frame = Frame.concat(parts) if parts else Frame.of_rows([], schema)
             parts[:] = [frame]
@@ -287,9 +279,6 @@ class SiloRunner(Runner):
     @override
     def write_results(self, states: PyTree, own: PyTree, seconds: float, rate: float | None) -> None:
         e = self.experiment
-        self._write_tables()
-        frame = self.metrics()
-        self.home.metrics(frame)
         # Of a run that goes on they are trained again: baselines.json has their means only.
         known = run_baselines(e, self.config.evaluation.baselines) if self.baselines is None else self.baselines
         final = self.performances(states, own)

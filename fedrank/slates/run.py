@@ -95,7 +95,7 @@ class SlateRunner(Runner):
         else:
             simulator = Simulator(experiment.protocol, chunk, config.compute.debug)
         super().__init__(config, home, listener, simulator, k)
-        self.experiment, self.keys = experiment, simulator.keys(config.all_seeds)
+        self.experiment, self.data, self.keys = experiment, experiment.world, simulator.keys(config.all_seeds)
         self.users = fresh_users(config.all_seeds, config.evaluation.episodes, experiment.world.rounds_per_episode)
         self.episodes: list[Frame] = []
         self.done, self.finished = 0, np.zeros(self.runs, np.int64)  # rounds, and episodes that have ended
@@ -106,11 +106,6 @@ class SlateRunner(Runner):
         self.sent = 0  # bytes that platforms of a run have sent
         self.latest = float("nan")
         self.judged: tuple[int, Any] = (-1, None)  # rounds, and what the policy after them brought
-
-    @property
-    def data(self) -> Any:
-        """The world of the users, as of :attr:`Runner.data`."""
-        return self.experiment.world
 
     @property
     @override
@@ -288,7 +283,13 @@ class SlateRunner(Runner):
     def keep(self) -> None:
         """As :meth:`Runner.keep`; also writes what :meth:`restore` reads."""
         super().keep()
-        self._write_tables()
+        self.episodes = [Frame.concat(self.episodes) if self.episodes else Frame.of_rows([], EPISODES)]
+        self.home.table("episodes.parquet", self.episodes[0])
+        crossed = self._all_crossed()
+        rounds, exchanges = np.nonzero(crossed.any(axis=2))
+        counts = crossed[rounds, exchanges].astype(np.int64)
+        columns = {"round": rounds, "exchange": exchanges, "requests": counts[:, 0], "replies": counts[:, 1]}
+        self.home.table("crossed.parquet", Frame(columns, _CROSSED))
         names, rows = self.experiment.names, []
         for run, seed in enumerate(self.seeds):
             for place, name in enumerate(names):
@@ -297,15 +298,6 @@ class SlateRunner(Runner):
         # A run that is killed before the checkpoint is written resumes from the one before: its rows are kept as well.
         self.kept = [*self.kept[-1:], Frame.of_rows(rows, EPISODES)]
         self.home.table(_UNFINISHED, Frame.concat(self.kept))
-
-    def _write_tables(self) -> None:
-        self.episodes = [Frame.concat(self.episodes) if self.episodes else Frame.of_rows([], EPISODES)]
-        self.home.table("episodes.parquet", self.episodes[0])
-        crossed = self._all_crossed()
-        rounds, exchanges = np.nonzero(crossed.any(axis=2))
-        counts = crossed[rounds, exchanges].astype(np.int64)
-        columns = {"round": rounds, "exchange": exchanges, "requests": counts[:, 0], "replies": counts[:, 1]}
-        self.home.table("crossed.parquet", Frame(columns, _CROSSED))
 
     def _all_crossed(self) -> np.ndarray:
         empty = np.zeros((0, len(self._up), 2), np.int32)
@@ -354,8 +346,6 @@ class SlateRunner(Runner):
     def write_results(self, states: PyTree, own: PyTree, seconds: float, rate: float | None) -> None:
         """Write networks, results and speed."""
         e = self.experiment
-        self._write_tables()
-        self.home.metrics(self.metrics())
         known = read_baselines(self.home.path / "baselines.json")
         made = {}
         if e.n_parties > 1:

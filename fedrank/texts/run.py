@@ -63,7 +63,7 @@ class TextRunner(Runner):
         training = protocol.training
         work = experiment.n_parties * training.steps * (training.batch + training.cross_batch)
         super().__init__(config, home, listener, simulator, work)
-        self.experiment, self.variants = experiment, experiment.variants
+        self.experiment, self.data, self.variants = experiment, experiment.texts, experiment.variants
         self.methods: list[Frame] = []
         self.latest = float("nan")  # of the first measure on validation queries, mean over silos and seeds
         self.crossed: list[tuple[int, int, int, int]] = []  # round, exchange, requests, replies, of the first run
@@ -77,11 +77,6 @@ class TextRunner(Runner):
     def setups(self) -> SetupResults:
         """Results of the setups of all seeds."""
         return self.experiment.setup_results(self.listener.stage)
-
-    @property
-    @override
-    def data(self) -> Any:
-        return self.experiment.texts
 
     @property
     @override
@@ -215,9 +210,6 @@ class TextRunner(Runner):
     @override
     def keep(self) -> None:
         super().keep()
-        self._write_methods()
-
-    def _write_methods(self) -> None:
         frame = Frame.concat(self.methods) if self.methods else Frame.of_rows([], VALUES)
         self.methods = [frame]
         self.home.table("methods.parquet", frame)
@@ -282,8 +274,6 @@ class TextRunner(Runner):
     @override
     def write_results(self, states: PyTree, own: PyTree, seconds: float, rate: float | None) -> None:
         values = self.values(states, own)
-        self._write_methods()
-        self.home.metrics(self.metrics())
         primary = next(iter(self.experiment.measures))
         part = np.asarray(self.setups.arrays.rows.part)[0]
         found = gate(values, part, primary, self.seeds, self.experiment.names, self._held_out(values))

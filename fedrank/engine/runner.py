@@ -66,6 +66,8 @@ class Runner(abc.ABC):
     experiment: Any
     #: All that the run learns from and is judged on: a checkpoint goes on with the same only.
     data: Any
+    #: What all parties hold in common, which a simulator holds once.
+    shared: PyTree = None
 
     def __init__(self, config: RunConfig, home: RunFolder, listener: Listener, simulator: Rounds, work: int):
         self.config, self.home, self.listener, self.simulator = config, home, listener, simulator
@@ -78,11 +80,6 @@ class Runner(abc.ABC):
     def runs(self) -> int:
         """Number of runs that the program maps over: one for each seed."""
         return len(self.seeds)
-
-    @property
-    @abc.abstractmethod
-    def shared(self) -> PyTree:
-        """The data that all parties hold in common."""
 
     @functools.cached_property
     def data_digest(self) -> str:

@@ -90,7 +90,7 @@ class RankingRunner(Runner):
         compute = config.compute
         found = rounds_of(protocol, experiment.parties, chunk, experiment.conditions, compute.backend, compute.debug)
         super().__init__(config, home, listener, found, experiment.interactions)
-        self.experiment, self.data = experiment, experiment.splits
+        self.experiment, self.data, self.shared = experiment, experiment.splits, experiment.parties.shared
         a_round = protocol.epsilon_round(config.delta)
         self.per_round = (
             experiment.interactions,
@@ -107,11 +107,6 @@ class RankingRunner(Runner):
             config.evaluation.measures,
             config.evaluation.tie_orders,
         )
-
-    @property
-    def shared(self) -> PyTree:
-        """The queries, which a simulator holds once for all parties."""
-        return self.experiment.parties.shared
 
     @override
     def start(self) -> tuple[PyTree, PyTree, PyTree]:

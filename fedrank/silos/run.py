@@ -60,6 +60,7 @@ class SiloRunner(Runner):
         rounds = NativeSimulator(experiment.protocol, parties, chunk, experiment.conditions, compute.debug)
         super().__init__(config, home, listener, rounds, int(np.sum(np.asarray(experiment.arrays.train.n)[0])))
         self.experiment, self.data, self.parties = experiment, experiment.table, parties
+        self.shared = parties.shared  # the rows of all silos, divided for every seed
         # The silos that each run is measured for: its target, or all targets where a run is for all silos.
         own = experiment.targets_of_runs
         self.measured_for = own[:, None] if experiment.personalises_one else np.tile(experiment.targets, (runs, 1))
@@ -75,11 +76,6 @@ class SiloRunner(Runner):
     def runs(self) -> int:
         """Number of runs: targets times seeds."""
         return len(self.experiment.targets_of_runs)
-
-    @property
-    def shared(self) -> PyTree:
-        """The rows of all silos, divided for every seed."""
-        return self.parties.shared
 
     def start(self) -> tuple[PyTree, PyTree, PyTree]:
         """As :meth:`Runner.start`; all targets of a seed have that seed's key."""

@@ -113,11 +113,6 @@ class SlateRunner(Runner):
         learner = getattr(self.experiment.protocol, "learner", None)
         return [*super().code, *([] if learner is None else [class_name(type(learner))])]
 
-    @property
-    def shared(self) -> PyTree:
-        """Data that all platforms share: none, because users are generated."""
-        return None
-
     def start(self) -> tuple[PyTree, Any, Any]:
         """As :meth:`Runner.start`; each run has its first networks."""
         simulator = self.simulator

@@ -78,16 +78,13 @@ class TextRunner(Runner):
         """Results of the setups of all seeds."""
         return self.experiment.setup_results(self.listener.stage)
 
-    @property
-    @override
-    def shared(self) -> PyTree:
-        return self.experiment.parties.shared
-
     @override
     def start(self) -> tuple[jax.Array, Any, Any]:
         keys = run_keys(np.tile(self.seeds, len(self.variants)))  # every variant of a seed has that seed's key
         self.setups  # noqa: B018 - run here, with the listener's stages
-        return keys, *self.simulator.start(keys, self.experiment.parties, per_run=True)
+        parties = self.experiment.parties
+        self.shared = parties.shared
+        return keys, *self.simulator.start(keys, parties, per_run=True)
 
     @override
     def note(self, done: int, seen: dict[str, Any]) -> tuple[str, float]:

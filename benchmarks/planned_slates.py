@@ -26,7 +26,7 @@ from fedrank.core.frame import Frame
 from fedrank.core.lazy import jax, jnp
 from fedrank.metrics.returns import mean_interval
 from fedrank.slates.learner import LearnedPolicy
-from fedrank.slates.planning import PlanLearner
+from fedrank.slates.planning.learner import PlanLearner
 from fedrank.slates.world.optimum import OptimalPolicy, solve
 from fedrank.slates.world.policies import BASELINES, play_compiled
 from fedrank.slates.world.satisfaction import preset

@@ -77,10 +77,11 @@ def divided(silos: list[Any], target: int, seed: int, ranges: Any) -> dict[str, 
 def networks(table: Any, name: str, seeds: int, way: str) -> dict[str, list[float]]:
     """Test AUC of each silo that has one, by division, of the networks of one way."""
     from fedrank.engine.native import NativeSimulator
-    from fedrank.silos.averaging import FedAvg, LocalOnly
+    from fedrank.silos.averaging import FedAvg
     from fedrank.silos.build import build_silos
     from fedrank.silos.config import Network, RecordPrivacy, SiloRun, Silos
     from fedrank.silos.rounds import SiloEvaluator, begin_runs, models_of_runs
+    from fedrank_zoo.local_only import LocalOnly
 
     settings: dict[str, Any] = {"learning_rate": RATE, "network": Network(**NETWORK)}
     if way.startswith("ε = "):

@@ -290,7 +290,8 @@ class RunFolder:
 
 def describe_messages(exchanges: Iterable[Exchange]) -> dict[str, list]:
     """The fields of every message type, by its name; one that has several sizes is told by its exchange, too."""
-    layouts = [(exchange.name, layout) for exchange in exchanges for layout in (exchange.request, exchange.reply)]
+    heard = [exchange for exchange in exchanges if not exchange.silent]
+    layouts = [(exchange.name, layout) for exchange in heard for layout in (exchange.request, exchange.reply)]
     sizes: dict[str, set[int]] = {}
     for _, layout in layouts:
         sizes.setdefault(layout.name, set()).add(layout.nbytes)

@@ -14,18 +14,22 @@ import functools
 import signal
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
 from fedrank.core.frame import Frame
+from fedrank.core.ledger import Ledger
+from fedrank.core.protocol import Exchange
 from fedrank.core.registry import class_name
+from fedrank.core.trees import Json
 from fedrank.engine import checkpoint
 from fedrank.engine.config import RunConfig
 from fedrank.engine.progress import Listener, Progress
 from fedrank.engine.rounds import Rounds
-from fedrank.engine.run_folder import SCHEMA, RunFolder
+from fedrank.engine.run_folder import SCHEMA, RunFolder, describe_messages, environment
 from fedrank.engine.settings import as_dict
 from fedrank.metrics.returns import discounted_cumulative
 
@@ -60,6 +64,10 @@ class Runner(abc.ABC):
     per_call = 4_000_000
     #: The run's configuration with all that it names built.
     experiment: Any
+    #: All that the run learns from and is judged on: a checkpoint goes on with the same only.
+    data: Any
+    #: What all parties hold in common, which a simulator holds once.
+    shared: PyTree = None
 
     def __init__(self, config: RunConfig, home: RunFolder, listener: Listener, simulator: Rounds, work: int):
         self.config, self.home, self.listener, self.simulator = config, home, listener, simulator
@@ -72,16 +80,6 @@ class Runner(abc.ABC):
     def runs(self) -> int:
         """Number of runs that the program maps over: one for each seed."""
         return len(self.seeds)
-
-    @property
-    @abc.abstractmethod
-    def shared(self) -> PyTree:
-        """The data that all parties hold in common."""
-
-    @property
-    @abc.abstractmethod
-    def data(self) -> Any:
-        """All that the run learns from and is judged on: a checkpoint goes on with the same only."""
 
     @functools.cached_property
     def data_digest(self) -> str:
@@ -125,6 +123,29 @@ class Runner(abc.ABC):
     def write_results(self, states: PyTree, own: PyTree, seconds: float, rate: float | None) -> None:
         """Write the results of the finished run; ``rate`` is interactions per second."""
 
+    def write_environment(self, **more: Json) -> None:
+        """Write machine and packages of the run, the backend that computed its rounds with the reason for it, and more.
+
+        Args:
+            more: Such as the speed.
+        """
+        about = environment(self.config, self.experiment.citations, getattr(self.experiment, "kernels", False))
+        about |= {"backend": self.simulator.backend, "backend_why": self.simulator.why}
+        self.home.json("environment.json", about | more)
+
+    def write_messages(self, done: int, ledger: Ledger, setup: Iterable[Exchange] = ()) -> None:
+        """Write what crossed, its types and the privacy account.
+
+        Args:
+            done: Number of rounds that took place.
+            ledger: Of the first run.
+            setup: The exchanges before the first round.
+        """
+        protocol = self.experiment.protocol
+        self.home.json("privacy.json", protocol.account(done, self.config.delta).as_json())
+        self.home.text("ledger.jsonl", ledger.text())
+        self.home.json("messages.json", describe_messages((*setup, *protocol.exchanges)))
+
     def restore(self, done: int) -> None:
         """Read what was kept of the rounds before a checkpoint."""
         kept = self.home.read_metrics()
@@ -132,7 +153,7 @@ class Runner(abc.ABC):
         self.frames = [kept[kept["round"] <= done]]
 
     def keep(self) -> None:
-        """Write the rows of ``metrics.parquet`` so far, which :meth:`restore` reads."""
+        """Write what :meth:`restore` reads, and what the finished run has in tables: ``metrics.parquet`` and more."""
         self.home.metrics(self.metrics())  # before the checkpoint: rows beyond it are dropped when it is read
 
     def run(self) -> Path:
@@ -176,6 +197,7 @@ class Runner(abc.ABC):
         self.write_crossed(done)
         if done < self.config.rounds:
             raise Interrupted(self.home.path, done)
+        self.keep()
         seconds = time.time() - started + before
         self.write_results(states, own, seconds, self.counted / self.measured if self.measured else None)
         self.home.finish(self.config.rounds, seconds)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from fedrank.core import protocol as core
@@ -62,6 +62,7 @@ class Task(abc.ABC, Generic[Config]):
         name: Name of its entry point.
         settings: Settings of a protocol that comes as an object without settings.
         shown: What a finished run shows: a :class:`fedrank.report.run.Shown`.
+        runner: Makes the runner of a built experiment in its directory.
         reader: How the task's data is read; None: it makes its data up itself.
         model: Class of its models; None: it does not say how they score.
         no_network: Why its runs cannot be carried over a network by requests to nodes; empty: they can.
@@ -71,6 +72,7 @@ class Task(abc.ABC, Generic[Config]):
     name: str
     shown: Any
     settings: type[Config]
+    runner: Callable[[Any, RunFolder, Listener], Runner]
     reader: Reader[Any] | None = None
     model: type[Model] | None = None
     no_network: str = ""
@@ -122,10 +124,6 @@ class Task(abc.ABC, Generic[Config]):
         if own:
             raise ConfigError(f"{next(iter(own))}: runs of the task {self.name!r} take no object here; give a name.")
         return self.build(config, folder, protocol=protocol, data=data)
-
-    @abc.abstractmethod
-    def runner(self, experiment: Any, home: RunFolder, listener: Listener) -> Runner:
-        """The runner of a built experiment in its directory."""
 
     def server(self, config: Config, n_features: int = 0) -> ServerSide:
         """The server's side of a run over a network; by default with the run's data, as a simulation.

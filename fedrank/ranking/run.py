@@ -18,11 +18,10 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.errors import FedrankWarning
 from fedrank.core.frame import Frame
 from fedrank.core.protocol import Protocol
-from fedrank.core.trees import Json
 from fedrank.engine.model import provenance
 from fedrank.engine.native import rounds_of
 from fedrank.engine.progress import Listener
-from fedrank.engine.run_folder import RunFolder, Score, bytes_up, environment, rows
+from fedrank.engine.run_folder import RunFolder, Score, bytes_up, rows
 from fedrank.engine.runner import Runner
 from fedrank.ranking.baselines import Baseline, baselines
 from fedrank.ranking.build import POISON, Experiment
@@ -91,7 +90,7 @@ class RankingRunner(Runner):
         compute = config.compute
         found = rounds_of(protocol, experiment.parties, chunk, experiment.conditions, compute.backend, compute.debug)
         super().__init__(config, home, listener, found, experiment.interactions)
-        self.experiment = experiment
+        self.experiment, self.data, self.shared = experiment, experiment.splits, experiment.parties.shared
         a_round = protocol.epsilon_round(config.delta)
         self.per_round = (
             experiment.interactions,
@@ -108,16 +107,6 @@ class RankingRunner(Runner):
             config.evaluation.measures,
             config.evaluation.tie_orders,
         )
-
-    @property
-    @override
-    def data(self) -> Any:
-        return self.experiment.splits
-
-    @property
-    def shared(self) -> PyTree:
-        """The queries, which a simulator holds once for all parties."""
-        return self.experiment.parties.shared
 
     @override
     def start(self) -> tuple[PyTree, PyTree, PyTree]:
@@ -177,7 +166,7 @@ class RankingRunner(Runner):
         """Write environment and model, which do not depend on how the run goes."""
         e, c = self.experiment, self.config
         ranker, known = e.ranker, [*e.splits.warnings, *self._promise_warnings()]
-        self.home.json("environment.json", self._environment())
+        self.write_environment()
         self.home.json(
             "model.json",
             {
@@ -248,13 +237,7 @@ class RankingRunner(Runner):
         rankers |= {m.name: m.per_query for m in self._baselines()}
         self.home.per_query(self.evaluator.measurement.queries, rankers)
         self.home.metrics(Frame.concat([self.metrics(), self.totals()]))
-        about = {"seconds": round(seconds, 3), "interactions_per_second": rate}
-        self.home.json("environment.json", self._environment() | about)
-
-    def _environment(self) -> dict[str, Json]:
-        """Machine and packages of the run, and the backend that computed its rounds with the reason for it."""
-        about = environment(self.config, self.experiment.citations, self.experiment.kernels)
-        return about | {"backend": self.simulator.backend, "backend_why": self.simulator.why}
+        self.write_environment(seconds=round(seconds, 3), interactions_per_second=rate)
 
 
 def ranking_model(experiment: Experiment, weights: Float32[np.ndarray, "parameters"], seed: int) -> RankingModel:

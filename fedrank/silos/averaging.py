@@ -13,13 +13,11 @@ With F_k the mean loss on the silo's rows and E epochs of SGD on F_k written ``t
 method             a silo's training                                 the model that it uses
 =================  ================================================  ====================================
 FedAvg             θ_k ← train(θ)                                    θ
-FedPer             the same; the last layer never crosses            θ with its own last layer
 FedAvg, fine-tune  θ_k ← train(θ)                                    θ_k
-local only         θ_k ← train(θ_k)                                  θ_k
 =================  ================================================  ====================================
 
-Pooled data, the upper bound, is "local only" with one silo and the rows of
-:func:`fedrank.silos.data.splits.pool_training_rows`.
+Others differ in either column, or in what crosses: FedPer, each silo alone, pooled rows and more are in the
+distribution ``fedrank-zoo``.
 
 **One evaluator.** Every method has the same setup as MAB-FL (before round 0 all silos train the same fresh network
 for E epochs and go on from there in round 0) and the same choice in the end: the last model, or the best so far. What
@@ -36,7 +34,7 @@ Sources:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -44,17 +42,13 @@ from jaxtyping import Bool, Float, UInt32
 from typing_extensions import override
 
 from fedrank.core.arrays import AnyArray, PyTree
-from fedrank.core.errors import ConfigError
 from fedrank.core.fields import bound
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.protocol import Exchange, Party
-from fedrank.core.streams import fold_words, stream
-from fedrank.privacy.randomised_response import os_words
-from fedrank.silos.config import LocalNetwork, RecordPrivacy
-from fedrank.silos.data.splits import pool_training_rows
-from fedrank.silos.messages import SEEN, Model, Nothing, Trained
+from fedrank.core.streams import fold_words
+from fedrank.silos.config import RecordPrivacy
+from fedrank.silos.messages import SEEN, Model, Trained
 from fedrank.silos.party import (
-    Held,
     Pretrain,
     SiloExchange,
     SiloProtocol,
@@ -232,18 +226,6 @@ class FedAvg(PersonalisedProtocol):
 
 
 @dataclass(frozen=True)
-class FedPer(PersonalisedProtocol):
-    """Silos: the average of all silos, but for the last layer."""
-
-    network: LocalNetwork = field(  # type: ignore[assignment] - what crosses is no setting
-        default_factory=lambda: LocalNetwork(widths=(64, 32, 16))  # of a regression nothing would cross
-    )
-
-    name, paper, always_crossing = "fedper", "arivazhagan2019fedper", "head-local"
-    published = "Arivazhagan et al.: Federated Learning with Personalization Layers, 2019"
-
-
-@dataclass(frozen=True)
 class FineTuned(PersonalisedProtocol):
     """Silos: the average of all silos, trained on at each silo.
 
@@ -259,107 +241,3 @@ class FineTuned(PersonalisedProtocol):
     @override
     def personal_model(self, weights: Float[np.ndarray, "silos ..."], party: Party) -> Float[np.ndarray, "silos size"]:
         return party.own.model
-
-
-@dataclass(frozen=True)
-class LocalOnly(PersonalisedProtocol):
-    """Silos: every silo by itself.
-
-    A silo draws its own fresh network. Rounds are rounds of E epochs, so that it has trained as much as in any other
-    method. The exchanges are *silent*: a simulator lets every silo answer and must count no message.
-    """
-
-    name, crosses = "local-only", "nothing"
-
-    @property
-    @override
-    def exchanges(self) -> tuple[Exchange, ...]:
-        return (DrawNetwork(self), TrainAlone(self))
-
-    @override
-    def init(self, key: UInt32[np.ndarray, "2"] | None) -> ServerState:
-        # The server has no model; the key is not needed.
-        return ServerState(np.asarray(0, np.uint32), np.zeros(0, np.float32), np.zeros(self.silos, np.float32))
-
-    @override
-    def personal_model(self, weights: Float[np.ndarray, "silos ..."], party: Party) -> Float[np.ndarray, "silos size"]:
-        return party.own.model
-
-    @override
-    def account(self, rounds: int, delta: float) -> PrivacyReport:
-        return PrivacyReport.none(
-            rounds, "Nothing crosses. What is done with a silo's model is the silo's own affair.", ()
-        )
-
-
-@dataclass(frozen=True)
-class Pooled(LocalOnly):
-    """Silos: one learner on the rows of all, a bound of what federating can reach."""
-
-    name, crosses, tells_standards = "pooled", "everything: all rows", False
-
-    @override
-    def hold(self, held: Held) -> Held:
-        target, *others = held.targets
-        if others:
-            raise ConfigError("pooled learns from the rows of all for one silo; name it as silos.target.")
-        table = replace(held.table, silos=(held.table.silos[target],))
-        return Held(table, pool_training_rows(held.arrays, target), (0,))
-
-    @override
-    def account(self, rounds: int, delta: float) -> PrivacyReport:
-        return PrivacyReport.none(
-            rounds, "The training rows of all silos lie in one place, as they are. For comparison only."
-        )
-
-
-@dataclass(frozen=True)
-class TrainAlone(SiloExchange, request=Nothing, reply=Nothing):
-    """A round of a silo that trains by itself."""
-
-    name = "train"
-
-    #: The messages are empty and are not sent.
-    silent = True
-
-    @override
-    def ask(self, state: ServerState) -> Nothing:
-        return Nothing()
-
-    @override
-    def respond(self, request: Nothing, party: Party, draws: PyTree) -> tuple[Party, Nothing]:
-        s = self.settings
-        party = s.keep(party, s.train(party.own.model, party, draws))
-        return s.remember_best(party.own.model, party), Nothing()
-
-    @override
-    def tell(self, state: ServerState, replies: Nothing, arrived: Bool[np.ndarray, " silos"]) -> ServerState:
-        return state._replace(round=state.round + 1)
-
-
-@dataclass(frozen=True)
-class DrawNetwork(TrainAlone):
-    """Before round 0 a silo draws a fresh network and, if there is pre-training, trains it for the first time."""
-
-    name, once = "pretrain", True
-
-    @override
-    def draw(self, key: UInt32[np.ndarray, "silos 2"]) -> PyTree:
-        # A key of a network is two random words.
-        return super().draw(fold_words(key, 0)), stream(fold_words(key, 1), 2)
-
-    @override
-    def draw_from_os(self) -> PyTree:
-        return super().draw_from_os(), os_words((2,))
-
-    @override
-    def respond(self, request: Nothing, party: Party, draws: PyTree) -> tuple[Party, Nothing]:
-        s, (bits, network) = self.settings, draws
-        model = s.net.initial(network)
-        if s.pretrain:
-            model = s.train(model, party, bits)
-        return party._replace(own=party.own._replace(model=model)), Nothing()
-
-    @override
-    def tell(self, state: ServerState, replies: Nothing, arrived: Bool[np.ndarray, " silos"]) -> ServerState:
-        return state

@@ -210,9 +210,9 @@ def own_rows(path: Path, config: SiloRun) -> tuple[SiloArrays, tuple[str, ...]]:
     return split_many(table, [config.seed], sizes(config), config.silos.stratified, public), names
 
 
-def refuse_undefined(arrays: SiloArrays, what: str) -> None:
+def _refuse_undefined(arrays: SiloArrays) -> None:
     """Raise DataError where the silo that models are judged at has no rows to judge by."""
-    for found in undefined_auc(arrays, (what,)):
+    for found in undefined_auc(arrays, ("of the target",)):
         if found.part == "vali":
             raise DataError(
                 f"{found.text} Take more rows (silos.train, silos.vali), silos.stratified, or silos.measure = "
@@ -405,7 +405,7 @@ def silos_node(config: SiloRun, settings: NodeSettings) -> HeldParties:
     protocol = dataclasses.replace(whole.protocol, most_rows=most, sgd=whole.protocol.sgd.for_rows({most}))
     judged = getattr(protocol, "target", None) == number and protocol.measure == "auc"
     if judged and config.record_privacy is None:  # with an ε a refusal would tell of a record's label
-        refuse_undefined(arrays, "of the target")
+        _refuse_undefined(arrays)
     own = map_trees(lambda leaf: leaf[number : number + 1], whole.parties.own)
     zero = np.zeros(1, np.int32)  # the only rows there are
     parties = Party(arrays, own._replace(number=zero, split=zero))

@@ -27,7 +27,7 @@ from fedrank.core.trees import Json
 from fedrank.engine.model import provenance
 from fedrank.engine.native import NativeSimulator
 from fedrank.engine.progress import Listener
-from fedrank.engine.run_folder import SCHEMA, RunFolder, describe_messages, environment
+from fedrank.engine.run_folder import SCHEMA, RunFolder
 from fedrank.engine.runner import Runner
 from fedrank.silos.bandits import rules as sets
 from fedrank.silos.baselines import SiloBaseline, run_baselines
@@ -59,7 +59,8 @@ class SiloRunner(Runner):
         parties = experiment.parties_of_runs()
         rounds = NativeSimulator(experiment.protocol, parties, chunk, experiment.conditions, compute.debug)
         super().__init__(config, home, listener, rounds, int(np.sum(np.asarray(experiment.arrays.train.n)[0])))
-        self.experiment, self.parties = experiment, parties
+        self.experiment, self.data, self.parties = experiment, experiment.table, parties
+        self.shared = parties.shared  # the rows of all silos, divided for every seed
         # The silos that each run is measured for: its target, or all targets where a run is for all silos.
         own = experiment.targets_of_runs
         self.measured_for = own[:, None] if experiment.personalises_one else np.tile(experiment.targets, (runs, 1))
@@ -75,16 +76,6 @@ class SiloRunner(Runner):
     def runs(self) -> int:
         """Number of runs: targets times seeds."""
         return len(self.experiment.targets_of_runs)
-
-    @property
-    @override
-    def data(self) -> Any:
-        return self.experiment.table
-
-    @property
-    def shared(self) -> PyTree:
-        """The rows of all silos, divided for every seed."""
-        return self.parties.shared
 
     def start(self) -> tuple[PyTree, PyTree, PyTree]:
         """As :meth:`Runner.start`; all targets of a seed have that seed's key."""
@@ -203,9 +194,6 @@ class SiloRunner(Runner):
     def keep(self) -> None:
         """As :meth:`Runner.keep`; arms and messages, too."""
         super().keep()
-        self._write_tables()
-
-    def _write_tables(self) -> None:
         for name, schema, parts in (("arms", ARMS, self.arms), ("crossed", CROSSED, self.crossed)):
             frame = Frame.concat(parts) if parts else Frame.of_rows([], schema)
             parts[:] = [frame]
@@ -215,7 +203,7 @@ class SiloRunner(Runner):
     def write_known(self) -> None:
         e, c = self.experiment, self.config
         network = e.protocol.net
-        self.home.json("environment.json", self._environment())
+        self.write_environment()
         self.home.json(
             "model.json",
             {
@@ -273,9 +261,7 @@ class SiloRunner(Runner):
     @override
     def write_crossed(self, done: int) -> None:
         # The ledger is of the first run; crossed.parquet has all.
-        protocol = self.experiment.protocol
-        self.home.json("privacy.json", protocol.account(done, self.config.delta).as_json())
-        exchanges = {exchange.name: exchange for exchange in protocol.exchanges}
+        exchanges = {exchange.name: exchange for exchange in self.experiment.protocol.exchanges}
         ledger = Ledger()
         seed, target = self._names(0)
         frame = Frame.concat(self.crossed) if self.crossed else Frame.of_rows([], CROSSED)
@@ -284,17 +270,11 @@ class SiloRunner(Runner):
             exchange = exchanges[name]
             ledger.record(round_, name, exchange.request, sender="server", messages=requests)
             ledger.record(round_, name, exchange.reply, sender="parties", messages=replies)
-        self.home.text("ledger.jsonl", ledger.text())
-        self.home.json(
-            "messages.json", describe_messages(exchange for exchange in exchanges.values() if not exchange.silent)
-        )
+        self.write_messages(done, ledger)
 
     @override
     def write_results(self, states: PyTree, own: PyTree, seconds: float, rate: float | None) -> None:
         e = self.experiment
-        self._write_tables()
-        frame = self.metrics()
-        self.home.metrics(frame)
         # Of a run that goes on they are trained again: baselines.json has their means only.
         known = run_baselines(e, self.config.evaluation.baselines) if self.baselines is None else self.baselines
         final = self.performances(states, own)
@@ -306,16 +286,8 @@ class SiloRunner(Runner):
             report.setdefault(target, {})["against"] = differences
         self.home.json("evidence.json", report)
         self._write_models(states, own)
-        about = self._environment()
-        notes = [*e.undefined, *self._silent_rounds()]
-        self.home.json(
-            "environment.json",
-            {**about, "seconds": round(seconds, 3), "rows_per_second": rate, "notes": notes},
-        )
-
-    def _environment(self) -> dict[str, Json]:
-        about = environment(self.config, self.experiment.citations, kernels=False)
-        return about | {"backend": self.simulator.backend, "backend_why": self.simulator.why}
+        notes: list[Json] = [*e.undefined, *self._silent_rounds()]
+        self.write_environment(seconds=round(seconds, 3), rows_per_second=rate, notes=notes)
 
     def _silent_rounds(self) -> list[str]:
         """A note where nothing could be compared in many rounds although no silo dropped out."""

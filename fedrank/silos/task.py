@@ -13,8 +13,6 @@ from typing import Any
 from typing_extensions import override
 
 from fedrank.engine.deployment import HeldParties, NodeSettings, ServerSide
-from fedrank.engine.progress import Listener
-from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.task import Task
 from fedrank.silos.build import SiloExperiment, build_silos
 from fedrank.silos.config import SiloRun
@@ -32,6 +30,7 @@ class SilosTask(Task[SiloRun]):
     reader = SiloReader()
     model = SiloModel
     settings = SiloRun
+    runner = SiloRunner
     # Over a network no machine has the rows of all silos to evaluate on.
     simulated = ("evaluation.every", "evaluation.sceptic")
 
@@ -45,10 +44,6 @@ class SilosTask(Task[SiloRun]):
         data: Any = None,
     ) -> SiloExperiment:
         return build_silos(config, folder, protocol=protocol, data=data)
-
-    @override
-    def runner(self, experiment: SiloExperiment, home: RunFolder, listener: Listener) -> SiloRunner:
-        return SiloRunner(experiment, home, listener)
 
     @override
     def server(self, config: SiloRun, n_features: int = 0) -> ServerSide:

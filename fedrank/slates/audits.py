@@ -13,12 +13,12 @@ from typing_extensions import override
 from fedrank.core.lazy import jnp
 from fedrank.core.native import map_trees
 from fedrank.core.privacy_report import DELTA, Unit
-from fedrank.core.protocol import Exchange, Party
+from fedrank.core.protocol import Party
 from fedrank.privacy.audit import Audit
 from fedrank.privacy.noisy_values import ValueNoise
 from fedrank.slates.config import Privacy
 from fedrank.slates.planning.learner import PlanLearner
-from fedrank.slates.sums import CountNorms, Release, SummedSlates, SumSharing, Trial
+from fedrank.slates.sums import SummedSlates, SumSharing
 from fedrank.slates.sums.learner import SumLearner, clip_stay, norm_bin
 from fedrank.slates.sums.trial import CLIP, NUMBERS
 from fedrank.slates.world.satisfaction import Satisfaction
@@ -98,7 +98,7 @@ def _sums_audit(
     name: str,
     worlds: str,
     protocol: SummedSlates,
-    exchanges: Sequence[Exchange],
+    names: Sequence[str],
     add: Callable[[int], dict[str, np.ndarray]],
 ) -> Audit:
     """An audit of what all platforms send in some exchanges, one after the other.
@@ -107,15 +107,16 @@ def _sums_audit(
         name: Name of the audit.
         worlds: Both worlds, in a sentence.
         protocol: What is audited; its messages have noise.
-        exchanges: Those of its exchanges.
+        names: Names of these exchanges.
         add: What a user adds to each platform's state before the first of them, in a world, by the state's fields.
     """
     platforms, state = protocol.world.platforms, protocol.init(None)
+    exchanges = {exchange.name: exchange for exchange in protocol.exchanges}
     own = protocol.platform(None, np.arange(platforms, dtype=np.int32))
 
     def send(world: int, place: int, noisy: bool = True) -> Int64[np.ndarray, " numbers"]:
         party, sent = Party(None, map_trees(lambda leaf: leaf[place], own)._replace(**add(world))), []
-        for exchange in exchanges:
+        for exchange in (exchanges[name] for name in names):
             noise = exchange.draw_from_os() if noisy else np.zeros_like(exchange.draw_from_os())
             party, reply = exchange.respond(exchange.ask(state), party, noise)
             sent += [np.asarray(getattr(reply, field.name), np.int64) for field in fields(reply)]
@@ -164,7 +165,7 @@ def slate_sums(
         return {"sums": np.asarray(clip_stay(1e4 * _signs(numbers) * (2 * world - 1), protocol.learner.clip))}
 
     worlds = "a user adds as much as the clip allows to the sums of all platforms, or the opposite"
-    return _sums_audit("slate-sums", worlds, protocol, [Release(protocol)] * releases, add)
+    return _sums_audit("slate-sums", worlds, protocol, ["release"] * releases, add)
 
 
 def slate_bound(epsilon: float = 1.0, delta: float = DELTA, platforms: int = 2) -> Audit:
@@ -182,7 +183,7 @@ def slate_bound(epsilon: float = 1.0, delta: float = DELTA, platforms: int = 2) 
         return {"norms": np.asarray(norm_bin(np.array([1e3 * middle * world], np.float32), middle))}
 
     worlds = "a user's vector is longer than any bin at all platforms, or zero"
-    return _sums_audit("slate-bound", worlds, protocol, [CountNorms(protocol), Release(protocol)], add)
+    return _sums_audit("slate-bound", worlds, protocol, ["bound", "release"], add)
 
 
 def slate_trial(epsilon: float = 1.0, delta: float = DELTA, platforms: int = 2) -> Audit:
@@ -199,4 +200,4 @@ def slate_trial(epsilon: float = 1.0, delta: float = DELTA, platforms: int = 2) 
         return {"tested": np.asarray(clip_stay(1e4 * _signs(NUMBERS) * (2 * world - 1), CLIP))}
 
     worlds = "a stay adds as much as the clip allows to a trial's sums at all platforms, or the opposite"
-    return _sums_audit("slate-trial", worlds, protocol, [Trial(protocol)], add)
+    return _sums_audit("slate-trial", worlds, protocol, ["trial"], add)

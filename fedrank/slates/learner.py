@@ -217,11 +217,6 @@ class LearnedPolicy(Policy):
     own: Any
     greedy: bool = field(default=False, metadata={"static": True})
 
-    @property
-    @override
-    def name(self) -> str:
-        return self.learner.name
-
     @override
     def begin(self) -> LastRound | None:
         if isinstance(self.own.slate, np.ndarray):  # together, with leading axes of users: there was no round

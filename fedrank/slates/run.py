@@ -36,7 +36,7 @@ from fedrank.core.trees import Json
 from fedrank.engine.model import provenance
 from fedrank.engine.progress import Listener
 from fedrank.engine.rounds import Rounds
-from fedrank.engine.run_folder import SCHEMA, RunFolder, describe_messages, environment
+from fedrank.engine.run_folder import SCHEMA, RunFolder
 from fedrank.engine.runner import Runner
 from fedrank.engine.settings import as_dict
 from fedrank.engine.simulator import Simulator
@@ -95,7 +95,7 @@ class SlateRunner(Runner):
         else:
             simulator = Simulator(experiment.protocol, chunk, config.compute.debug)
         super().__init__(config, home, listener, simulator, k)
-        self.experiment, self.keys = experiment, simulator.keys(config.all_seeds)
+        self.experiment, self.data, self.keys = experiment, experiment.world, simulator.keys(config.all_seeds)
         self.users = fresh_users(config.all_seeds, config.evaluation.episodes, experiment.world.rounds_per_episode)
         self.episodes: list[Frame] = []
         self.done, self.finished = 0, np.zeros(self.runs, np.int64)  # rounds, and episodes that have ended
@@ -108,20 +108,10 @@ class SlateRunner(Runner):
         self.judged: tuple[int, Any] = (-1, None)  # rounds, and what the policy after them brought
 
     @property
-    def data(self) -> Any:
-        """The world of the users, as of :attr:`Runner.data`."""
-        return self.experiment.world
-
-    @property
     @override
     def code(self) -> list[str]:
         learner = getattr(self.experiment.protocol, "learner", None)
         return [*super().code, *([] if learner is None else [class_name(type(learner))])]
-
-    @property
-    def shared(self) -> PyTree:
-        """Data that all platforms share: none, because users are generated."""
-        return None
 
     def start(self) -> tuple[PyTree, Any, Any]:
         """As :meth:`Runner.start`; each run has its first networks."""
@@ -288,7 +278,13 @@ class SlateRunner(Runner):
     def keep(self) -> None:
         """As :meth:`Runner.keep`; also writes what :meth:`restore` reads."""
         super().keep()
-        self._write_tables()
+        self.episodes = [Frame.concat(self.episodes) if self.episodes else Frame.of_rows([], EPISODES)]
+        self.home.table("episodes.parquet", self.episodes[0])
+        crossed = self._all_crossed()
+        rounds, exchanges = np.nonzero(crossed.any(axis=2))
+        counts = crossed[rounds, exchanges].astype(np.int64)
+        columns = {"round": rounds, "exchange": exchanges, "requests": counts[:, 0], "replies": counts[:, 1]}
+        self.home.table("crossed.parquet", Frame(columns, _CROSSED))
         names, rows = self.experiment.names, []
         for run, seed in enumerate(self.seeds):
             for place, name in enumerate(names):
@@ -297,15 +293,6 @@ class SlateRunner(Runner):
         # A run that is killed before the checkpoint is written resumes from the one before: its rows are kept as well.
         self.kept = [*self.kept[-1:], Frame.of_rows(rows, EPISODES)]
         self.home.table(_UNFINISHED, Frame.concat(self.kept))
-
-    def _write_tables(self) -> None:
-        self.episodes = [Frame.concat(self.episodes) if self.episodes else Frame.of_rows([], EPISODES)]
-        self.home.table("episodes.parquet", self.episodes[0])
-        crossed = self._all_crossed()
-        rounds, exchanges = np.nonzero(crossed.any(axis=2))
-        counts = crossed[rounds, exchanges].astype(np.int64)
-        columns = {"round": rounds, "exchange": exchanges, "requests": counts[:, 0], "replies": counts[:, 1]}
-        self.home.table("crossed.parquet", Frame(columns, _CROSSED))
 
     def _all_crossed(self) -> np.ndarray:
         empty = np.zeros((0, len(self._up), 2), np.int32)
@@ -317,7 +304,7 @@ class SlateRunner(Runner):
     def write_known(self) -> None:
         """Write the networks' sizes, the platforms and their users, and the baselines."""
         e, c = self.experiment, self.config
-        self.home.json("environment.json", environment(c, e.citations, kernels=False))
+        self.write_environment()
         self.home.json(
             "model.json",
             {
@@ -338,26 +325,22 @@ class SlateRunner(Runner):
 
     def write_crossed(self, done: int) -> None:
         """Write the ledger of the first run and the privacy account."""
-        protocol = self.experiment.protocol
-        self.home.json("privacy.json", protocol.account(done, self.config.delta).as_json())
+        exchanges = self.experiment.protocol.exchanges
         ledger, crossed, every = Ledger(), self._all_crossed()[:done], self.config.evaluation.every
         for first in range(0, done, every):
             counts = crossed[first : first + every].sum(axis=0, dtype=np.int64)
-            for exchange, (requests, replies) in zip(protocol.exchanges, counts.tolist(), strict=True):
+            for exchange, (requests, replies) in zip(exchanges, counts.tolist(), strict=True):
                 if requests:
                     ledger.record(first, exchange.name, exchange.request, sender="server", messages=requests)
                 if replies:
                     ledger.record(first, exchange.name, exchange.reply, sender="parties", messages=replies)
                     for step, sender, layout in exchange.extra_messages(self.experiment.n_parties):
                         ledger.record(first, step, layout, sender=sender, messages=replies)
-        self.home.text("ledger.jsonl", ledger.text())
-        self.home.json("messages.json", describe_messages(one for one in protocol.exchanges if not one.silent))
+        self.write_messages(done, ledger)
 
     def write_results(self, states: PyTree, own: PyTree, seconds: float, rate: float | None) -> None:
         """Write networks, results and speed."""
-        e, c = self.experiment, self.config
-        self._write_tables()
-        self.home.metrics(self.metrics())
+        e = self.experiment
         known = read_baselines(self.home.path / "baselines.json")
         made = {}
         if e.n_parties > 1:
@@ -368,14 +351,10 @@ class SlateRunner(Runner):
         self.home.json("slates.json", {**described_world(e), "results": found})
         self._write_stay(states, own)
         self._write_models(states, own)
-        self.home.json(
-            "environment.json",
-            {
-                **environment(c, e.citations, kernels=False),
-                "seconds": round(seconds, 3),
-                "slates_per_second": rate,
-                "episodes_per_second": None if rate is None else rate / (self.work * e.world.rounds_per_episode),
-            },
+        self.write_environment(
+            seconds=round(seconds, 3),
+            slates_per_second=rate,
+            episodes_per_second=None if rate is None else rate / (self.work * e.world.rounds_per_episode),
         )
 
     def _trials(self, states: PyTree) -> dict[str, Json]:

@@ -9,8 +9,6 @@ from typing_extensions import override
 
 from fedrank.core.lazy import require_jax
 from fedrank.core.programs import keep_programs
-from fedrank.engine.progress import Listener
-from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.task import Task
 from fedrank.slates.build import SlateExperiment, experiment_of
 from fedrank.slates.config import SlatesRun
@@ -30,6 +28,7 @@ class SlatesTask(Task[SlatesRun]):
     name = "slates"
     model = SlateModel
     settings = SlatesRun
+    runner = SlateRunner
     shown = SHOWN
     no_network = (
         "a round of platforms takes milliseconds, a message of Flower seconds. Use fedrank slates serve and fedrank "
@@ -53,10 +52,6 @@ class SlatesTask(Task[SlatesRun]):
             require_jax(f"{why} with these users or this learner")
             keep_programs()
         return experiment
-
-    @override
-    def runner(self, experiment: SlateExperiment, home: RunFolder, listener: Listener) -> SlateRunner:
-        return SlateRunner(experiment, home, listener)
 
     @override
     def folder_name(self, config: SlatesRun) -> str:

@@ -27,7 +27,7 @@ from fedrank.core.lazy import jax
 from fedrank.core.ledger import Ledger
 from fedrank.engine.model import provenance
 from fedrank.engine.progress import Listener
-from fedrank.engine.run_folder import SCHEMA, RunFolder, describe_messages, environment
+from fedrank.engine.run_folder import SCHEMA, RunFolder
 from fedrank.engine.runner import Runner
 from fedrank.engine.simulator import Simulator, run_keys
 from fedrank.texts.build import TextExperiment
@@ -63,7 +63,7 @@ class TextRunner(Runner):
         training = protocol.training
         work = experiment.n_parties * training.steps * (training.batch + training.cross_batch)
         super().__init__(config, home, listener, simulator, work)
-        self.experiment, self.variants = experiment, experiment.variants
+        self.experiment, self.data, self.variants = experiment, experiment.texts, experiment.variants
         self.methods: list[Frame] = []
         self.latest = float("nan")  # of the first measure on validation queries, mean over silos and seeds
         self.crossed: list[tuple[int, int, int, int]] = []  # round, exchange, requests, replies, of the first run
@@ -78,21 +78,13 @@ class TextRunner(Runner):
         """Results of the setups of all seeds."""
         return self.experiment.setup_results(self.listener.stage)
 
-    @property
-    @override
-    def data(self) -> Any:
-        return self.experiment.texts
-
-    @property
-    @override
-    def shared(self) -> PyTree:
-        return self.experiment.parties.shared
-
     @override
     def start(self) -> tuple[jax.Array, Any, Any]:
         keys = run_keys(np.tile(self.seeds, len(self.variants)))  # every variant of a seed has that seed's key
         self.setups  # noqa: B018 - run here, with the listener's stages
-        return keys, *self.simulator.start(keys, self.experiment.parties, per_run=True)
+        parties = self.experiment.parties
+        self.shared = parties.shared
+        return keys, *self.simulator.start(keys, parties, per_run=True)
 
     @override
     def note(self, done: int, seen: dict[str, Any]) -> tuple[str, float]:
@@ -212,9 +204,6 @@ class TextRunner(Runner):
     @override
     def keep(self) -> None:
         super().keep()
-        self._write_methods()
-
-    def _write_methods(self) -> None:
         frame = Frame.concat(self.methods) if self.methods else Frame.of_rows([], VALUES)
         self.methods = [frame]
         self.home.table("methods.parquet", frame)
@@ -222,8 +211,8 @@ class TextRunner(Runner):
 
     @override
     def write_known(self) -> None:
-        e, c = self.experiment, self.config
-        self.home.json("environment.json", environment(c, e.citations, kernels=False))
+        e = self.experiment
+        self.write_environment()
         self.home.json(
             "model.json",
             {
@@ -274,16 +263,11 @@ class TextRunner(Runner):
 
     @override
     def write_crossed(self, done: int) -> None:
-        protocol, setup = self.experiment.protocol, self.experiment.setup
-        self.home.json("privacy.json", protocol.account(done, self.config.delta).as_json())
-        self.home.text("ledger.jsonl", self._ledger().text())
-        self.home.json("messages.json", describe_messages((*setup.exchanges, *protocol.exchanges)))
+        self.write_messages(done, self._ledger(), self.experiment.setup.exchanges)
 
     @override
     def write_results(self, states: PyTree, own: PyTree, seconds: float, rate: float | None) -> None:
         values = self.values(states, own)
-        self._write_methods()
-        self.home.metrics(self.metrics())
         primary = next(iter(self.experiment.measures))
         part = np.asarray(self.setups.arrays.rows.part)[0]
         found = gate(values, part, primary, self.seeds, self.experiment.names, self._held_out(values))
@@ -293,8 +277,7 @@ class TextRunner(Runner):
         models = np.asarray(self.simulator.server(states).weights)
         for number, seed in enumerate(self.seeds):
             self.home.model(text_model(self.experiment, models[number], number), int(seed))
-        about = environment(self.config, self.experiment.citations, kernels=False)
-        self.home.json("environment.json", {**about, "seconds": round(seconds, 3), "rows_per_second": rate})
+        self.write_environment(seconds=round(seconds, 3), rows_per_second=rate)
 
     def _write_baselines(self) -> None:
         """Values of every other method, mean over silos and seeds."""

@@ -12,8 +12,6 @@ from typing_extensions import override
 from fedrank.core.lazy import require_jax
 from fedrank.core.protocol import Protocol
 from fedrank.engine.deployment import NodeSettings
-from fedrank.engine.progress import Listener
-from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.task import Task
 from fedrank.texts.build import TextExperiment, build_texts
 from fedrank.texts.config import TextsRun
@@ -30,6 +28,7 @@ class TextsTask(Task[TextsRun]):
     name = "texts"
     model = TextModel
     settings = TextsRun
+    runner = TextRunner
     shown = SHOWN
     reader = TextReader()
     simulated = ("evaluation.every", "evaluation.measures")  # a server has no documents to measure on
@@ -46,10 +45,6 @@ class TextsTask(Task[TextsRun]):
         del protocol  # a protocol of the caller's own is the configuration's method
         require_jax(f"A run of {config.protocol}")
         return build_texts(config, folder, data=data)
-
-    @override
-    def runner(self, experiment: TextExperiment, home: RunFolder, listener: Listener) -> TextRunner:
-        return TextRunner(experiment, home, listener)
 
     @override
     def server(self, config: TextsRun, n_features: int = 0) -> TextsServer:

@@ -191,33 +191,6 @@ def split_many(
     return SiloArrays(*(_stack([getattr(arrays, part) for arrays in many]) for part in _PARTS))
 
 
-def pool_training_rows(arrays: SiloArrays, target: int) -> SiloArrays:
-    """One silo that has the training rows of all and the target's rows to validate and test: an upper bound.
-
-    It shows what could be learned if the rows were allowed to leave. Each silo has standardised its rows by itself, as
-    in the federation, so a difference of two silos' means is not in the pooled rows either.
-
-    Args:
-        arrays: Leading axes [silos] or [..., silos].
-        target: The target's number.
-
-    Returns:
-        Arrays with the same leading axes and one silo.
-    """
-    x, y, n = (np.asarray(a) for a in arrays.train)
-    *leading, silos, rows, features = x.shape
-    x, y = x.reshape(*leading, silos * rows, features), y.reshape(*leading, silos * rows)
-    # Valid rows first, otherwise in the order they are in.
-    order = np.argsort(~arrays.train.where.reshape(y.shape), axis=-1, kind="stable")
-    total = n.sum(axis=-1, dtype=np.int32)
-    order = order[..., : total.max()]
-    x, y = np.take_along_axis(x, order[..., None], axis=-2), np.take_along_axis(y, order, axis=-1)
-    axis = len(leading)
-    train = Rows(*(np.expand_dims(a, axis) for a in (x, y, total)))
-    own = [Rows(*(np.take(np.asarray(a), [target], axis=axis) for a in part)) for part in (arrays.vali, arrays.test)]
-    return SiloArrays(train, *own)
-
-
 def undefined_auc(arrays: SiloArrays, names: Sequence[str] = ()) -> list[UndefinedAuc]:
     """The silos whose validation or test rows are of one class, so that their AUC does not exist.
 

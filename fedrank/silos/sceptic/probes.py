@@ -52,13 +52,11 @@ class Alarm(NamedTuple):
         silo: Its number.
         kind: ``inverted``, ``permuted``, ``constant``, ``copy``, ``twice`` or ``units``.
         text: A sentence without the silo's name.
-        p: p-value, corrected for the number of silos; NaN where it is no test.
     """
 
     silo: int
     kind: str
     text: str
-    p: float = float("nan")
 
 
 class Alike(NamedTuple):
@@ -183,13 +181,12 @@ def probe(
         if not own.rarer:
             alarms.append(Alarm(silo, "constant", f"all its labels are {int(own.positive > 0)}: it has no model"))
             continue
-        below = below_half(found, many)
-        if below < LEVEL:
+        if below_half(found, many) < LEVEL:
             said = f"its model orders the target's rows the wrong way round (AUC {found.value:.2f})"
-            alarms.append(Alarm(silo, "inverted", f"{said}: labels look inverted", below))
+            alarms.append(Alarm(silo, "inverted", f"{said}: labels look inverted"))
         elif signal and unlike[silo] < LEVEL and association(own).p > LEVEL:
             said = "its labels have nothing to do with its columns, where the target's have"
-            alarms.append(Alarm(silo, "permuted", f"{said}: labels look permuted", unlike[silo]))
+            alarms.append(Alarm(silo, "permuted", f"{said}: labels look permuted"))
         if units := _units(mine.moments, own.moments, columns):
             alarms.append(Alarm(silo, "units", f"{', '.join(units)} may be in another unit"))
     for (j, k), pair in same.items():
@@ -197,14 +194,8 @@ def probe(
         if pair.copies * pairs < _COPIES and pair.degrees and enough:
             for silo, other in ((j, k), (k, j)):
                 if silo != target:
-                    alarms.append(
-                        Alarm(
-                            silo,
-                            "copy",
-                            f"it has the coefficients of {silo_name(other)} to the last digit, as with the same rows",
-                            pair.copies,
-                        )
-                    )
+                    said = f"it has the coefficients of {silo_name(other)} to the last digit, as with the same rows"
+                    alarms.append(Alarm(silo, "copy", said))
     level = LEVEL / pairs
     together = {
         j: tuple(k for k in range(len(silos)) if k != j and same[max(j, k), min(j, k)].p >= level) for j in scores

@@ -18,12 +18,7 @@ from fedrank.slates.build import world_of
 from fedrank.slates.config import EPISODE, Evaluation, SlatesRun
 from fedrank.slates.learner import LEARNERS, platforms_that_see
 from fedrank.slates.planning.items import ItemsLearner
-from fedrank.slates.planning.learner import LISTS as LISTS
-from fedrank.slates.planning.learner import PlanLearner as PlanLearner
-from fedrank.slates.planning.learner import mean_click as mean_click
-from fedrank.slates.planning.learner import others_ticks as others_ticks
-from fedrank.slates.planning.learner import plan as plan
-from fedrank.slates.planning.learner import worth as worth
+from fedrank.slates.planning.learner import PlanLearner
 from fedrank.slates.sums import SummedSlates
 from fedrank.slates.sums.learner import SumLearner
 from fedrank.slates.world.policies import plays_together

@@ -24,7 +24,6 @@ the total of their sums and nothing else (:mod:`fedrank.slates.sums.secure_sum`)
 
 from __future__ import annotations
 
-import abc
 import functools
 import operator
 from dataclasses import dataclass, field, replace
@@ -186,14 +185,15 @@ class Show(Exchange, request=RoundStart, reply=Done):
 
 @dataclass(frozen=True)
 class AfterExplorers(Exchange):
-    """An exchange after the last round of some users, with the platforms that have feedback or with all."""
+    """An exchange after the last round of some users, with the platforms that have feedback or with all.
+
+    Attributes:
+        settings: The protocol.
+        rounds: The rounds in which it is due.
+    """
 
     settings: SummedSlates
-
-    @property
-    def rounds(self) -> tuple[int, ...]:
-        """The rounds in which it is due."""
-        return self.settings.learner.release_rounds
+    rounds: tuple[int, ...]
 
     @override
     def due(self, number):
@@ -214,7 +214,16 @@ class IntegersOfUsers(AfterExplorers):
     """Platforms send integers over users, each with separate discrete Gaussian noise.
 
     With a secure sum what they send is masked, and the coordinator sees the total.
+
+    Attributes:
+        numbers: Length of the vector of integers that a platform sends for all its users together, at least 1.
+        sigma: σ of the noise on each; None without noise.
+        senders: For each platform, true if it sends integers.
     """
+
+    numbers: int
+    sigma: float | None
+    senders: tuple[bool, ...]
 
     #: What is sent, and what is sent into a secure sum.
     messages: ClassVar[tuple[type, type]]
@@ -229,21 +238,6 @@ class IntegersOfUsers(AfterExplorers):
         """Further messages of a secure sum, which those who send vectors send alone."""
         senders = sum(self.senders)
         return extra_messages(self.numbers, senders, senders) if self.settings.secure_sum else ()
-
-    @property
-    def senders(self) -> tuple[bool, ...]:
-        """For each platform, true if it sends integers; by default those with feedback."""
-        return self.settings.feedback
-
-    @property
-    @abc.abstractmethod
-    def numbers(self) -> int:
-        """Length of the vector of integers that a platform sends for all its users together, at least 1."""
-
-    @property
-    @abc.abstractmethod
-    def sigma(self) -> float | None:
-        """σ of the noise on each; None without noise."""
 
     @override
     def asked(self, state, parties):
@@ -290,17 +284,6 @@ class CountNorms(IntegersOfUsers, request=RoundStart):
 
     name = "bound"
     messages = NormCounts, NormSummand
-    numbers = BINS  # type: ignore[assignment] - elsewhere a property
-
-    @property
-    @override
-    def rounds(self):
-        return (self.settings.learner.bound_round,)
-
-    @property
-    @override
-    def sigma(self):
-        return self.settings.bound_sigma
 
     @override
     def respond(self, request, party, draws):
@@ -319,11 +302,6 @@ class SetClip(TellAll, request=Bound, reply=Done):
 
     name = "clip"
 
-    @property
-    @override
-    def rounds(self):
-        return (self.settings.learner.bound_round,)
-
     @override
     def ask(self, state):
         return Bound(state.clip)
@@ -341,21 +319,6 @@ class Release(IntegersOfUsers, request=RoundStart):
 
     name = "release"
     messages = Statistics, StatisticsSummand
-
-    @property
-    @override
-    def senders(self):
-        return self.settings.senders
-
-    @property
-    @override
-    def numbers(self):
-        return self.settings.learner.numbers
-
-    @property
-    @override
-    def sigma(self):
-        return self.settings.sigma
 
     @override
     def respond(self, request, party, draws):
@@ -419,17 +382,6 @@ class Trial(IntegersOfUsers, request=RoundStart):
 
     name = "trial"
     messages = TrialSums, TrialSummand
-    numbers = trials.NUMBERS  # type: ignore[assignment] - elsewhere a property
-
-    @property
-    @override
-    def rounds(self):
-        return self.settings.learner.look_rounds
-
-    @property
-    @override
-    def sigma(self):
-        return self.settings.trial_sigma
 
     @property
     def noise(self) -> float:
@@ -456,11 +408,6 @@ class Decide(TellAll, request=Verdict, reply=Done):
     """After a look: all are told whether the plan is served."""
 
     name = "verdict"
-
-    @property
-    @override
-    def rounds(self):
-        return self.settings.learner.look_rounds
 
     @override
     def ask(self, state):
@@ -572,30 +519,38 @@ class SummedSlates(LearnerProtocol):
     @cached_property
     def sigma(self) -> float | None:
         """σ of the discrete Gaussian noise on each platform's sums, in steps; None without noise."""
-        return self._sigma(self.sensitivity, self.learner.numbers, self.releases)
+        return self._sigma(self.sensitivity, self.learner.numbers)
 
     @cached_property
     def bound_sigma(self) -> float | None:
         """σ of the noise on each platform's counts of norms, of which a user changes two; None without noise."""
-        return self._sigma(2.0**0.5, BINS, self.releases)
+        return self._sigma(2.0**0.5, BINS)
 
-    def _sigma(self, sensitivity: float, numbers: int, releases: int) -> float | None:
+    def _sigma(self, sensitivity: float, numbers: int) -> float | None:
         if self.epsilon is None:
             return None
-        return shared_gaussian_sigma(self.epsilon, self.delta, sensitivity, 1, numbers, releases)
+        return shared_gaussian_sigma(self.epsilon, self.delta, sensitivity, 1, numbers, self.releases)
 
     @property
     @override
     def exchanges(self) -> tuple[Exchange, ...]:
-        clip = (CountNorms(self), SetClip(self)) if self.learner.bounders else ()
-        trial = (Trial(self), Decide(self)) if self.learner.trial else ()
-        return Show(self), *clip, Release(self), Improve(self), *trial
+        learner, feedback = self.learner, self.feedback
+        made: list[Exchange] = [Show(self)]
+        if learner.bounders:
+            bound = (learner.bound_round,)
+            made += [CountNorms(self, bound, BINS, self.bound_sigma, feedback), SetClip(self, bound)]
+        after = learner.release_rounds
+        made += [Release(self, after, learner.numbers, self.sigma, self.senders), Improve(self, after)]
+        if learner.trial:
+            looks = learner.look_rounds
+            made += [Trial(self, looks, trials.NUMBERS, self.trial_sigma, feedback), Decide(self, looks)]
+        return tuple(made)
 
     @cached_property
     def trial_sigma(self) -> float | None:
         """σ of the noise on each platform's sums of a trial, in steps; None without noise."""
         sensitivity = replacement_sensitivity(1.0, "l2", trials.NUMBERS, "l2", STEPS)
-        return self._sigma(sensitivity, trials.NUMBERS, self.releases)
+        return self._sigma(sensitivity, trials.NUMBERS)
 
     def verdict(self, state: CoordinatorState) -> Float[np.ndarray, " verdict"]:
         """The verdict so far; see :data:`fedrank.slates.sums.trial.VERDICT`."""

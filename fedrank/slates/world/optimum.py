@@ -327,10 +327,7 @@ class OptimalPolicy(Policy):
     world: Satisfaction = dataclasses.field(metadata={"static": True})
     solution: Solution
 
-    @property
-    @override
-    def name(self) -> str:
-        return "optimum"
+    name = "optimum"
 
     @override
     def act(self, memory, scene, key):

@@ -35,10 +35,8 @@ from fedrank.slates.world.satisfaction import NEUTRAL, RoundDraws, Satisfaction,
 class Policy(abc.ABC):
     """A rule for the slates of all platforms. A pytree, so that it can be an argument of a jitted function."""
 
-    @property
-    @abc.abstractmethod
-    def name(self) -> str:
-        """Name of the policy in tables."""
+    #: Name of the policy in tables.
+    name: str
 
     def begin(self) -> Any:
         """The policy's memory when an episode begins: a pytree of arrays, by default empty."""
@@ -240,7 +238,7 @@ class TopFeature(Policy):
 
     @property
     @override
-    def name(self) -> str:  # choc, kale, random, or one of them a platform: choc/kale
+    def name(self) -> str:  # type: ignore[override] - choc, kale, random, or one of them a platform: choc/kale
         names = [_NAMES[int(sign)] for sign in self.signs]
         return names[0] if len(set(names)) == 1 else "/".join(names)
 
@@ -277,10 +275,7 @@ class LateChocolate(Policy):
     world: Satisfaction = field(metadata={"static": True})
     rounds: int = field(default=7, metadata={"static": True})
 
-    @property
-    @override
-    def name(self) -> str:
-        return "kale-then-choc"
+    name = "kale-then-choc"
 
     @override
     def act(self, memory, scene, key):
@@ -304,10 +299,7 @@ class Myopic(Policy):
 
     world: Satisfaction = field(metadata={"static": True})
 
-    @property
-    @override
-    def name(self) -> str:
-        return "myopic"
+    name = "myopic"
 
     @override
     def act(self, memory, scene, key):
@@ -345,10 +337,7 @@ class Copying(Policy):
     source: int = field(metadata={"static": True})
     on: Any = True
 
-    @property
-    @override
-    def name(self) -> str:
-        return "copying"
+    name = "copying"
 
     @override
     def begin(self):
@@ -431,10 +420,7 @@ class OneOf(Policy):
     policies: Any  # JAX also puts its own placeholders into pytrees
     place: Any
 
-    @property
-    @override
-    def name(self) -> str:
-        return "one of several"
+    name = "one of several"
 
     @override
     def act(self, memory, scene, key) -> Int[Array, "*#users platforms slots"]:

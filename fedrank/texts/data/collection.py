@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +13,64 @@ from jaxtyping import Int32, Integer
 from fedrank.core.errors import DataError, FormatError
 
 
+class Judged:
+    """Ids and judgements that fit each other: what :class:`Texts` and a corpus have in common, described there."""
+
+    name: str
+    document_ids: tuple[str, ...]
+    query_ids: tuple[str, ...]
+    judged_queries: Integer[np.ndarray, " judgements"]
+    judged_documents: Integer[np.ndarray, " judgements"]
+    grades: Integer[np.ndarray, " judgements"]
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents in the collection."""
+        return len(self.document_ids)
+
+    @property
+    def n_queries(self) -> int:
+        """Number of queries of the collection."""
+        return len(self.query_ids)
+
+    def _check_judgements(self) -> None:
+        for what, ids in (("document", self.document_ids), ("query", self.query_ids)):
+            if not ids:
+                raise DataError(f"collection {self.name!r} has no {what}; it needs one at least.")
+            if len(set(ids)) < len(ids):
+                twice = next(one for one, count in Counter(ids).items() if count > 1)
+                raise DataError(f"{what} id {twice!r} stands twice in {self.name!r}; every id must stand once.")
+        for what in ("judged_queries", "judged_documents", "grades"):
+            array = getattr(self, what)
+            if array.dtype != np.int32 or array.shape != self.grades.shape or array.ndim != 1:
+                raise DataError(
+                    f"{what} of {self.name!r} must be int32 [{len(self.grades)}], one a judgement, "
+                    f"got {array.dtype} {list(array.shape)}."
+                )
+        if not len(self.grades):
+            return
+        judged = (
+            ("query", self.judged_queries, self.query_ids),
+            ("document", self.judged_documents, self.document_ids),
+        )
+        for what, places, ids in judged:
+            if places.min() < 0 or places.max() >= len(ids):
+                wrong = int(places.min()) if places.min() < 0 else int(places.max())
+                raise DataError(f"a judgement of {self.name!r} names {what} number {wrong}, but there are {len(ids)}.")
+        if self.grades.min() < 0:
+            raise DataError(f"grades of {self.name!r} must be 0 or more, got {self.grades.min()}.")
+        pairs = self.judged_queries.astype(np.int64) * len(self.document_ids) + self.judged_documents
+        if len(np.unique(pairs)) < len(pairs):
+            pair, _ = Counter(pairs.tolist()).most_common(1)[0]
+            query, document = divmod(pair, len(self.document_ids))
+            raise DataError(
+                f"document {self.document_ids[document]!r} is judged twice for query {self.query_ids[query]!r} of "
+                f"{self.name!r}; keep one judgement."
+            )
+
+
 @dataclass(frozen=True, eq=False)
-class Texts:
+class Texts(Judged):
     """A text collection with judged queries.
 
     Attributes:
@@ -62,19 +118,7 @@ class Texts:
             raise DataError(
                 f"topics of {self.name!r} must be [{self.n_documents}], one a document, got {list(self.topics.shape)}."
             )
-        check_parts(
-            self.name, self.document_ids, self.query_ids, self.judged_queries, self.judged_documents, self.grades
-        )
-
-    @property
-    def n_documents(self) -> int:
-        """Number of documents in the collection."""
-        return len(self.document_ids)
-
-    @property
-    def n_queries(self) -> int:
-        """Number of queries of the collection."""
-        return len(self.query_ids)
+        self._check_judgements()
 
     @property
     def n_judged(self) -> int:
@@ -214,47 +258,3 @@ def _alike(query: str, document: tuple[str, ...]) -> bool:
     """True if a document's text is a query's."""
     asked, (title, body) = query.casefold().split(), document
     return bool(asked) and asked in (body.casefold().split(), f"{title} {body}".casefold().split())
-
-
-def check_parts(
-    name: str,
-    document_ids: Sequence[str],
-    query_ids: Sequence[str],
-    judged_queries: np.ndarray,
-    judged_documents: np.ndarray,
-    grades: np.ndarray,
-) -> None:
-    """Refuse ids and judgements that do not fit each other; what :class:`Texts` and a corpus have in common.
-
-    Raises:
-        DataError: See :class:`Texts`.
-    """
-    for what, ids in (("document", document_ids), ("query", query_ids)):
-        if not ids:
-            raise DataError(f"collection {name!r} has no {what}; it needs one at least.")
-        if len(set(ids)) < len(ids):
-            twice = next(one for one, count in Counter(ids).items() if count > 1)
-            raise DataError(f"{what} id {twice!r} stands twice in {name!r}; every id must stand once.")
-    arrays = {"judged_queries": judged_queries, "judged_documents": judged_documents, "grades": grades}
-    for what, array in arrays.items():
-        if array.dtype != np.int32 or array.shape != grades.shape or array.ndim != 1:
-            raise DataError(
-                f"{what} of {name!r} must be int32 [{len(grades)}], one a judgement, "
-                f"got {array.dtype} {list(array.shape)}."
-            )
-    if not len(grades):
-        return
-    for what, places, ids in (("query", judged_queries, query_ids), ("document", judged_documents, document_ids)):
-        if places.min() < 0 or places.max() >= len(ids):
-            wrong = int(places.min()) if places.min() < 0 else int(places.max())
-            raise DataError(f"a judgement of {name!r} names {what} number {wrong}, but there are {len(ids)}.")
-    if grades.min() < 0:
-        raise DataError(f"grades of {name!r} must be 0 or more, got {grades.min()}.")
-    pairs = judged_queries.astype(np.int64) * len(document_ids) + judged_documents
-    if len(np.unique(pairs)) < len(pairs):
-        pair, _ = Counter(pairs.tolist()).most_common(1)[0]
-        query, document = divmod(pair, len(document_ids))
-        raise DataError(
-            f"document {document_ids[document]!r} is judged twice for query {query_ids[query]!r} of {name!r}; "
-            "keep one judgement."
-        )

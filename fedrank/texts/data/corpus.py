@@ -15,14 +15,14 @@ from scipy.sparse import csr_array
 
 from fedrank.core.errors import DataError
 from fedrank.core.lazy import require
-from fedrank.texts.data.collection import Texts, check_parts
+from fedrank.texts.data.collection import Judged, Texts
 
 #: The parts of a document, in the order of every array that has an axis of fields.
 FIELDS = ("body", "title")
 
 
 @dataclass(frozen=True, eq=False)
-class Corpus:
+class Corpus(Judged):
     """One party's documents and queries, counted.
 
     Attributes:
@@ -58,9 +58,7 @@ class Corpus:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self):
-        check_parts(
-            self.name, self.document_ids, self.query_ids, self.judged_queries, self.judged_documents, self.grades
-        )
+        self._check_judgements()
         shape = (self.n_documents, len(self.vocabulary))
         for field, counts in zip(FIELDS, self.counts, strict=True):
             if counts.shape != shape or counts.dtype != np.int32:
@@ -70,16 +68,6 @@ class Corpus:
                 )
         if len(self.queries) != self.n_queries:
             raise DataError(f"{self.name!r} has {self.n_queries} query ids, but {len(self.queries)} queries.")
-
-    @property
-    def n_documents(self) -> int:
-        """Number of documents in the corpus."""
-        return len(self.document_ids)
-
-    @property
-    def n_queries(self) -> int:
-        """Number of queries of the corpus."""
-        return len(self.query_ids)
 
     @property
     def lengths(self) -> Int64[np.ndarray, "documents fields"]:

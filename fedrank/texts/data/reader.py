@@ -456,9 +456,6 @@ _FILES: dict[str, tuple[tuple[str, str, str], ...]] = {
     "cacm": (("cacm.all", "query.text", "qrels.text"),),
     "vaswani": (("doc-text.trec", "query-text.trec", "qrels"), ("doc-text", "query-text", "rlv-ass")),
 }
-_ARCHIVES = ("", ".xz", ".gz", ".bz2")
-
-
 _PARTS = ("documents", "queries", "judgements")
 # Names of columns that are understood, the first found is taken.
 _ID, _TEXT = ("id", "_id"), ("text", "body", "query")
@@ -612,7 +609,7 @@ def _locate(
     there = {path.name.lower(): path for path in sorted(place.rglob("*"), reverse=True) if path.is_file()}
     found = [
         [
-            next((there[key] for key in (name.lower() + packed for packed in _ARCHIVES) if key in there), None)
+            next((there[key] for key in (name.lower() + packed for packed in _PACKED) if key in there), None)
             for name in way
         ]
         for way in ways

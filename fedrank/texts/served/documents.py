@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
@@ -89,11 +90,5 @@ def index_fingerprint(analyser: Analyser) -> str:
 
 def batches(values: Iterator[T], size: int = _AT_ONCE) -> Iterator[list[T]]:
     """Values, such as documents, in lists of at most ``size``."""
-    batch: list[T] = []
-    for value in values:
-        batch.append(value)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
+    while batch := list(islice(values, size)):
         yield batch

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from fedrank.core.errors import ConfigError, FormatError, WireError
 from fedrank.core.trees import Json
 from fedrank.texts.served.documents import Document
+from fedrank.texts.served.envelopes import key_text
 
 #: Reader that every asker is; and one that none is, of a document whose readers are said and are none.
 OPEN, CLOSED = "*", "!"
@@ -91,11 +92,7 @@ def new_key() -> bytes:
 
 def public_key(private: bytes) -> str:
     """The public key of a company's private key, as text for command lines."""
-    return (
-        base64.urlsafe_b64encode(Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw())
-        .decode()
-        .rstrip("=")
-    )
+    return key_text(Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw())
 
 
 def key_of_text(text: str) -> bytes:

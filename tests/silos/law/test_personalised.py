@@ -10,13 +10,15 @@ from silo_worlds import bandit_of, fields_of, for_all, word
 from fedrank.core.errors import ConfigError
 from fedrank.core.messages import PUBLIC_AXES
 from fedrank.core.streams import run_words
-from fedrank.silos.averaging import FedAvg, FedPer, FineTuned, LocalOnly
+from fedrank.silos.averaging import FedAvg, FineTuned
 from fedrank.silos.config import Network
 from fedrank.silos.data.splits import Rows, SiloArrays
 from fedrank.silos.local_sgd import LocalSgd
 from fedrank.silos.network import TabularNetwork
 from fedrank.silos.party import some_of
+from fedrank_zoo.fedper import FedPer
 from fedrank_zoo.leave_one_out import Dropping, LeaveOneOut
+from fedrank_zoo.local_only import LocalOnly
 
 FEATURES, ROWS = 2, 4
 SGD = LocalSgd(TabularNetwork(FEATURES, (2,)), epochs=2, batch=2, learning_rate=0.2)

@@ -29,9 +29,9 @@ from fedrank.core.native import map_trees
 from fedrank.core.streams import run_words
 from fedrank.engine.attackers import Conditions
 from fedrank.engine.native import NativeSimulator
-from fedrank.silos.averaging import FedAvg, FineTuned, LocalOnly
-from fedrank.silos.data.splits import pool_training_rows
+from fedrank.silos.averaging import FedAvg, FineTuned
 from fedrank_zoo.leave_one_out import Dropping, LeaveOneOut
+from fedrank_zoo.local_only import LocalOnly, pool_training_rows
 
 
 def test_fedavg_averages_by_rows_and_remembers_its_best_by_validation():

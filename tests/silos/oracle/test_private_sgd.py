@@ -10,7 +10,6 @@ from short_settings import run_of
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import Unit
 from fedrank.core.streams import run_words, split
-from fedrank.silos.averaging import LocalOnly
 from fedrank.silos.config import RecordPrivacy, Silos
 from fedrank.silos.data.splits import Rows, SiloArrays
 from fedrank.silos.network import TabularNetwork
@@ -26,6 +25,7 @@ from fedrank.silos.records.private_sgd import (
     sgd_epsilon,
     simulated_noise,
 )
+from fedrank_zoo.local_only import LocalOnly
 
 NETWORK = TabularNetwork(4, (3,), "layer")
 ROWS = 9

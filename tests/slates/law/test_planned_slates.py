@@ -17,7 +17,6 @@ from fedrank.engine.settings import from_dict
 from fedrank.privacy.calibration import gaussian_epsilon
 from fedrank.report.page import write_page
 from fedrank.slates.config import Privacy
-from fedrank.slates.planning import LISTS, PlanLearner, mean_click, others_ticks, plan, worth
 from fedrank.slates.planning.engagement import (
     OF_ENGAGEMENT,
     TRACE,
@@ -36,6 +35,7 @@ from fedrank.slates.planning.engagement import (
     with_observed,
     with_trace,
 )
+from fedrank.slates.planning.learner import LISTS, PlanLearner, mean_click, others_ticks, plan, worth
 from fedrank.slates.sums import SummedSlates, SumSharing
 from fedrank.slates.sums.learner import BINS, STEPS, clip_of, clip_stay, norm_bin
 from fedrank.slates.world.satisfaction import Satisfaction, Turn

@@ -13,7 +13,6 @@ from fedrank.engine.settings import from_dict
 from fedrank.privacy.calibration import gaussian_rho
 from fedrank.slates.build import experiment_of
 from fedrank.slates.config import Privacy
-from fedrank.slates.planning import PlanLearner
 from fedrank.slates.planning.engagement import (
     fit_weights,
     inverse_design,
@@ -22,6 +21,7 @@ from fedrank.slates.planning.engagement import (
     past_whitening,
     visible_share,
 )
+from fedrank.slates.planning.learner import PlanLearner
 from fedrank.slates.sums import CoordinatorState, SummedSlates, SumSharing
 from fedrank.slates.sums.learner import STEPS
 from fedrank.slates.sums.messages import NormSummand, Statistics, StatisticsSummand

@@ -22,6 +22,7 @@ from fedrank.engine.progress import Listener
 from fedrank.engine.run_folder import RunFolder
 from fedrank.engine.runner import Interrupted as Interrupted
 from fedrank.engine.settings import from_dict
+from fedrank.engine.task import Given
 
 
 def run_experiment(
@@ -66,7 +67,7 @@ def run_experiment(
         config = from_dict(dict.fromkeys(own or (), OWN), config).resolved()
     except UnknownNameError as error:
         raise ConfigError(f"{error} So that no object can be given for it.") from error
-    experiment = task.build_own(config, own or {}, data_folder, protocol=protocol, data=data)
+    experiment = task.build(config, Given(data_folder, protocol, data, own or {}))
     runner = task.runner(experiment, home, listener)  # first: a bad configuration leaves nothing behind
     home.create(config)
     with home.lock():
@@ -114,7 +115,7 @@ def build(config: RunConfig, folder: str | os.PathLike[str] | None = None) -> An
         FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
     """
     config = config.resolved()
-    return task_of(config.protocol).build(config, folder)
+    return task_of(config.protocol).build(config, Given(folder))
 
 
 def resume_experiment(
@@ -149,5 +150,5 @@ def resume_experiment(
             return home.path
         listener.stage("Loading the data")
         task = task or task_of(config.protocol)
-        experiment = task.build_own(config, own or {}, data_folder, protocol=protocol, data=data)
+        experiment = task.build(config, Given(data_folder, protocol, data, own or {}))
         return task.runner(experiment, home, listener).run()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import abc
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from fedrank.core import protocol as core
@@ -55,6 +56,35 @@ class Experiment(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Given:
+    """Objects and folders of the caller's in place of what a configuration names.
+
+    Attributes:
+        folder: Where data sets are looked for; None: ``FEDRANK_DATA`` or the platform's cache.
+        protocol: A protocol instead of the one that ``config.protocol`` names.
+        data: Data instead of what the configuration names, in any form that :func:`fedrank.data.load` takes.
+        own: Objects by the names of settings that say ``own``, such as ``ranker``.
+    """
+
+    folder: str | os.PathLike[str] | None = None
+    protocol: Any = None
+    data: Any = None
+    own: Mapping[str, Any] = field(default_factory=dict)
+
+    def refuse_own(self, task: str) -> None:
+        """Refuse objects in place of names, for a task that takes none.
+
+        Args:
+            task: Name of the task.
+
+        Raises:
+            ConfigError: There is one.
+        """
+        if self.own:
+            raise ConfigError(f"{next(iter(self.own))}: runs of the task {task!r} take no object here; give a name.")
+
+
 class Task(abc.ABC, Generic[Config]):
     """A kind of learning, and the way it is run.
 
@@ -79,51 +109,17 @@ class Task(abc.ABC, Generic[Config]):
     simulated: tuple[str, ...] = ()
 
     @abc.abstractmethod
-    def build(
-        self,
-        config: Config,
-        folder: str | os.PathLike[str] | None = None,
-        *,
-        protocol: Any = None,
-        data: Any = None,
-    ) -> Experiment:
+    def build(self, config: Config, given: Given = Given()) -> Experiment:
         """Load the data and set everything up.
 
         Args:
             config: The configuration, resolved.
-            folder: Where data sets are looked for; by default ``FEDRANK_DATA`` or the platform's cache.
-            protocol: A protocol of the caller's own instead of the one that ``config.protocol`` names.
-            data: Data of the caller's own instead of what ``config`` names, in any form that :func:`fedrank.data.load`
-                takes.
+            given: What takes the place of what it names.
 
         Raises:
-            FedrankError: The configuration does not fit the protocol or the data, or the data is not there.
+            FedrankError: The configuration does not fit the protocol or the data, the data is not there, or the task
+                takes no object in place of a name.
         """
-
-    def build_own(
-        self,
-        config: Config,
-        own: Mapping[str, Any],
-        folder: str | os.PathLike[str] | None = None,
-        *,
-        protocol: Any = None,
-        data: Any = None,
-    ) -> Experiment:
-        """:meth:`build` with objects of the caller's own.
-
-        Args:
-            config: The configuration, in which the settings of these names say ``own``.
-            own: The objects by the names of settings, such as ``ranker``.
-            folder: As of :meth:`build`.
-            protocol: As of :meth:`build`.
-            data: As of :meth:`build`.
-
-        Raises:
-            FedrankError: As of :meth:`build`, or the task takes no object there.
-        """
-        if own:
-            raise ConfigError(f"{next(iter(own))}: runs of the task {self.name!r} take no object here; give a name.")
-        return self.build(config, folder, protocol=protocol, data=data)
 
     def server(self, config: Config, n_features: int = 0) -> ServerSide:
         """The server's side of a run over a network; by default with the run's data, as a simulation.
@@ -152,7 +148,7 @@ class Task(abc.ABC, Generic[Config]):
         """
         if settings.data:
             raise ConfigError(f"data: nodes of the task {self.name!r} hold parts of the run's data; leave it out.")
-        experiment = self.build(config, settings.data_folder or None)
+        experiment = self.build(config, Given(settings.data_folder or None))
         numbers = settings.block(experiment.n_parties)
         held = Block(experiment.protocol, part_of(experiment.parties, numbers), numbers)
         return HeldParties(config, settings, held)

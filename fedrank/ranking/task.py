@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from typing_extensions import override
 
-from fedrank.core.protocol import Protocol
 from fedrank.core.trees import Json
 from fedrank.engine.deployment import HeldParties, NodeSettings
-from fedrank.engine.progress import Listener
-from fedrank.engine.run_folder import RunFolder
-from fedrank.engine.task import Task
+from fedrank.engine.task import Given, Task
 from fedrank.ranking.build import Experiment, build
 from fedrank.ranking.config import DeviceRun, RankingRun
 from fedrank.ranking.data.reader import QueryReader, folds_here
@@ -33,33 +28,11 @@ class RankingTask(Task[RankingRun]):
     reader = QueryReader()
     model = RankingModel
     settings = DeviceRun
+    runner = RankingRunner
 
     @override
-    def build(
-        self,
-        config: RankingRun,
-        folder: str | os.PathLike[str] | None = None,
-        *,
-        protocol: Protocol | None = None,
-        data: Any = None,
-    ) -> Experiment:
-        return build(config, folder, protocol=protocol, data=data)
-
-    @override
-    def build_own(
-        self,
-        config: RankingRun,
-        own: Mapping[str, Any],
-        folder: str | os.PathLike[str] | None = None,
-        *,
-        protocol: Protocol | None = None,
-        data: Any = None,
-    ) -> Experiment:
-        return build(config, folder, protocol=protocol, data=data, own=own)
-
-    @override
-    def runner(self, experiment: Experiment, home: RunFolder, listener: Listener) -> RankingRunner:
-        return RankingRunner(experiment, home, listener)
+    def build(self, config: RankingRun, given: Given = Given()) -> Experiment:
+        return build(config, given.folder, protocol=given.protocol, data=given.data, own=given.own)
 
     @override
     def server(self, config: RankingRun, n_features: int = 0) -> RankingServer:

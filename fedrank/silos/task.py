@@ -5,15 +5,13 @@ A method of another package is a :class:`fedrank.silos.party.SiloProtocol`.
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
-from typing import Any
 
 from typing_extensions import override
 
 from fedrank.engine.deployment import HeldParties, NodeSettings, ServerSide
-from fedrank.engine.task import Task
+from fedrank.engine.task import Given, Task
 from fedrank.silos.build import SiloExperiment, build_silos
 from fedrank.silos.config import SiloRun
 from fedrank.silos.data.reader import SiloReader
@@ -35,15 +33,9 @@ class SilosTask(Task[SiloRun]):
     simulated = ("evaluation.every", "evaluation.sceptic")
 
     @override
-    def build(
-        self,
-        config: SiloRun,
-        folder: str | os.PathLike[str] | None = None,
-        *,
-        protocol: Any = None,
-        data: Any = None,
-    ) -> SiloExperiment:
-        return build_silos(config, folder, protocol=protocol, data=data)
+    def build(self, config: SiloRun, given: Given = Given()) -> SiloExperiment:
+        given.refuse_own(self.name)
+        return build_silos(config, given.folder, protocol=given.protocol, data=given.data)
 
     @override
     def server(self, config: SiloRun, n_features: int = 0) -> ServerSide:

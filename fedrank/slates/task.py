@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any
-
 from typing_extensions import override
 
 from fedrank.core.lazy import require_jax
 from fedrank.core.programs import keep_programs
-from fedrank.engine.task import Task
+from fedrank.engine.task import Given, Task
 from fedrank.slates.build import SlateExperiment, experiment_of
 from fedrank.slates.config import SlatesRun
 from fedrank.slates.model import SlateModel
@@ -36,18 +33,12 @@ class SlatesTask(Task[SlatesRun]):
     )
 
     @override
-    def build(
-        self,
-        config: SlatesRun,
-        folder: str | os.PathLike[str] | None = None,
-        *,
-        protocol: Any = None,
-        data: Any = None,
-    ) -> SlateExperiment:
+    def build(self, config: SlatesRun, given: Given = Given()) -> SlateExperiment:
+        given.refuse_own(self.name)
         why = f"A run of {config.protocol}"
-        if not getattr(protocol or config.played, "plans", False):
+        if not getattr(given.protocol or config.played, "plans", False):
             require_jax(f"{why}, whose platforms have networks,")
-        experiment = experiment_of(config, protocol, data)
+        experiment = experiment_of(config, given.protocol, given.data)
         if not experiment.together or config.compute.debug:
             require_jax(f"{why} with these users or this learner")
             keep_programs()

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
-from typing import Any
 
 from typing_extensions import override
 
 from fedrank.core.lazy import require_jax
-from fedrank.core.protocol import Protocol
 from fedrank.engine.deployment import NodeSettings
-from fedrank.engine.task import Task
+from fedrank.engine.task import Given, Task
 from fedrank.texts.build import TextExperiment, build_texts
 from fedrank.texts.config import TextsRun
 from fedrank.texts.data.reader import TextReader
@@ -34,17 +31,10 @@ class TextsTask(Task[TextsRun]):
     simulated = ("evaluation.every", "evaluation.measures")  # a server has no documents to measure on
 
     @override
-    def build(
-        self,
-        config: TextsRun,
-        folder: str | os.PathLike[str] | None = None,
-        *,
-        protocol: Protocol | None = None,
-        data: Any = None,
-    ) -> TextExperiment:
-        del protocol  # a protocol of the caller's own is the configuration's method
+    def build(self, config: TextsRun, given: Given = Given()) -> TextExperiment:
+        given.refuse_own(self.name)  # a protocol of the caller's own is the configuration's method
         require_jax(f"A run of {config.protocol}")
-        return build_texts(config, folder, data=data)
+        return build_texts(config, given.folder, data=given.data)
 
     @override
     def server(self, config: TextsRun, n_features: int = 0) -> TextsServer:

@@ -10,6 +10,7 @@ import fedrank
 from fedrank.core.errors import ConfigError, ModelError
 from fedrank.engine.run import build, resume_experiment
 from fedrank.engine.settings import from_dict
+from fedrank.engine.task import Given
 from fedrank.ranking.clicks.cascade import USERS
 from fedrank.ranking.rankers.given import as_ranker
 from fedrank.ranking.rankers.mlp import TwoLayer
@@ -101,10 +102,10 @@ def test_a_click_model_may_be_an_object(data):
     config = from_dict({"protocol": "foltr-es", "clicks": "own", **SMALL})
     from fedrank.ranking.task import TASK
 
-    made = TASK.build_own(config, {"clicks": user}, data=data)
+    made = TASK.build(config, Given(data=data, own={"clicks": user}))
     assert made.protocol.user is user
     with pytest.raises(ConfigError, match="clicks"):
-        TASK.build_own(config, {"clicks": "perfect"}, data=data)
+        TASK.build(config, Given(data=data, own={"clicks": "perfect"}))
     with pytest.raises(ConfigError, match="clicks"):
         build(config)
 

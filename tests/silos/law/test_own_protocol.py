@@ -10,6 +10,7 @@ import fedrank
 from fedrank.core.errors import ConfigError
 from fedrank.core.protocol import Protocol
 from fedrank.engine.settings import from_dict
+from fedrank.engine.task import Given
 from fedrank.silos.averaging import FedAvg, PersonalisedProtocol
 from fedrank.silos.config import Network, SiloRun
 from fedrank.silos.data.tables import Silo, SiloTable
@@ -66,7 +67,7 @@ class Elsewhere(Protocol):
 
 def test_a_protocol_of_another_kind_is_refused():
     with pytest.raises(ConfigError, match="SiloProtocol, got Elsewhere"):
-        TASK.build(SiloRun(), protocol=Elsewhere())
+        TASK.build(SiloRun(), Given(protocol=Elsewhere()))
 
 
 def test_a_method_is_its_own_configuration(tmp_path):

@@ -5,6 +5,7 @@ import pytest
 
 from fedrank.core.errors import ConfigError
 from fedrank.engine.simulator import Simulator, run_keys
+from fedrank.engine.task import Given
 from fedrank.texts.config import Evaluation, Sketch, Texts, TextsRun
 from fedrank.texts.data.generate import generate_texts
 from fedrank.texts.rows import ISOLATED, SKETCHED, run_setups
@@ -37,7 +38,7 @@ def test_every_query_but_the_test_s_is_held_out_once_and_folds_are_even():
 def test_a_fold_is_what_a_run_with_its_queries_for_validation_has():
     """The setup, training and scoring of a run whose parts are the fold's give the fold's values."""
     data = generate_texts(1, documents=36, queries=18, topics=3, words=500, length=12)
-    e = TASK.build(CONFIG, data=data)
+    e = TASK.build(CONFIG, Given(data=data))
     arrays, simulator = e.setup_results().arrays, Simulator(e.protocol)
     (measure, *_), seeds = e.measures.values(), list(CONFIG.all_seeds)
     found = cross_validated(e.protocol, arrays, seeds, 2, FOLDS, measure, simulator, lambda _: None)

@@ -10,6 +10,7 @@ import fedrank
 from fedrank.core.errors import ConfigError
 from fedrank.engine.methods import method, task_of
 from fedrank.engine.settings import read_config
+from fedrank.engine.task import Given
 from fedrank.silos.averaging import FedAvg
 from fedrank.texts.config import Evaluation, Sketch, Texts, TextsRun, Training
 from fedrank.texts.data.generate import generate_texts
@@ -44,16 +45,16 @@ def test_the_protocol_and_its_task_are_found_by_name():
 
 
 def test_a_collection_of_the_callers_own_is_cut_into_silos_and_several_are_one_each():
-    one = TASK.build(CONFIG, data=_texts(1))
+    one = TASK.build(CONFIG, Given(data=_texts(1)))
     assert one.n_parties == 3 and sum(silo.n_documents for silo in one.federations[0].silos) == 36
     several = [dataclasses.replace(_texts(seed), name=name) for seed, name in ((1, "north"), (2, "south"))]
     config = dataclasses.replace(CONFIG, texts=Texts(depth=4, negatives=1, foreign=2))
-    assert TASK.build(config, data=several).names == ("north", "south")
+    assert TASK.build(config, Given(data=several)).names == ("north", "south")
 
 
 def test_a_protocol_of_the_callers_own_gets_the_setup_of_the_settings():
     mine = Halved(sketch=SKETCH, training=Training(local_steps=2))
-    experiment = TASK.build(dataclasses.replace(CONFIG, method=mine), data=_texts(1))
+    experiment = TASK.build(dataclasses.replace(CONFIG, method=mine), Given(data=_texts(1)))
     made = experiment.protocol
     assert (
         isinstance(made, Halved) and made.training.local_steps == 2 and made.account(4, 1e-6).details["mode"] == "plain"

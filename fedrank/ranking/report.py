@@ -10,7 +10,6 @@ from typing import ClassVar
 from typing_extensions import override
 
 from fedrank.core.privacy_report import Unit
-from fedrank.engine.study import Paper, Study
 from fedrank.report import describe, sections
 from fedrank.report.claims import Comparison, Measured, Named, Number, Opening, Sentence, Unseen, Verdict, list_all, say
 from fedrank.report.curves import NOTHING_YET, CurvesShown, leading_measure
@@ -169,14 +168,6 @@ class RankingShown(CurvesShown):
     def data_settings(self, run: Run) -> list[str]:
         drawn = self.generated(run) or run.setting("holdout")  # else the seed says what devices have, and no more
         return ["data", "fold", "divide", "holdout", *(["data_seed"] if drawn else [])]
-
-    @override
-    def baselines_depend_on(self, run: Run) -> list[str]:
-        return ["data", "fold", "divide", "data_seed", "holdout", "normalise", "clicks"]
-
-    @override
-    def study_notes(self, paper: Paper, study: Study) -> list[str]:
-        return ["All queries count unless a measure says (judged): those with a relevant document."]
 
 
 def _strongest(run: Run, split: str, measure: str) -> str | None:

@@ -13,14 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-from jaxtyping import Float64
-
 from fedrank.core.frame import Frame
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.trees import Json
-from fedrank.engine.study import Paper, Study
 from fedrank.privacy.audit import Audited
 from fedrank.report import wording
 from fedrank.report.charts import Chart
@@ -197,7 +193,6 @@ class Shown(abc.ABC):
         reads_every_ledger_line: Whether the table of the ledger, one row a message type, is shown.
         replicates: Dotted names of the settings of data that make runs replicates of one another, such as folds, over
             which values may be averaged.
-        evaluated_every_round: Whether every round has values of the models; else those of the last evaluation count.
     """
 
     party: tuple[str, str] = ("party", "parties")
@@ -211,7 +206,6 @@ class Shown(abc.ABC):
     setting_names: ClassVar[Mapping[str, str]] = {}
     every_message_folded: bool = False
     reads_every_ledger_line: bool = True
-    evaluated_every_round: bool = False
     replicates: tuple[str, ...] = ("data_seed",)
 
     # ------------------------------------------------------------------------------------------------ a run's files
@@ -352,7 +346,7 @@ class Shown(abc.ABC):
         """Rounds in one unit of the axis ``users``."""
         return 1.0
 
-    # ----------------------------------------------------------------------------------------- comparisons and studies
+    # ----------------------------------------------------------------------------------------------------- comparisons
 
     def comparison_notes(self) -> list[str]:
         """Notes below a comparison of such runs."""
@@ -361,29 +355,6 @@ class Shown(abc.ABC):
     def privacy_table(self, runs: Mapping[str, Run], head: str) -> Any:
         """Table of the ε that several runs spend (:class:`~fedrank.report.tables.Table`); None where a page says it."""
         return None
-
-    def study_notes(self, paper: Paper, study: Study) -> list[str]:
-        """Notes below a study's table."""
-        return []
-
-    def baselines_depend_on(self, run: Run) -> list[str]:
-        """Dotted names of the settings that baselines depend on; in all others, theirs is one row of a study.
-
-        Empty where baselines are measures of the run, with their own seeds.
-        """
-        return ["data"]
-
-    def trained_on(self, run: Run) -> str:
-        """The data that a run's baselines were made for, in words, where runs of a study differ in it."""
-        return str(run.setting("data"))
-
-    def bytes_moved(self, run: Run) -> Float64[np.ndarray, " rounds"]:
-        """Bytes that have moved after each round, in both directions, in the mean over seeds."""
-        entries = list(run.ledger or ())
-        moved = np.zeros(1 + max((entry.round for entry in entries), default=-1))
-        for entry in entries:
-            moved[entry.round] += entry.bytes
-        return np.cumsum(moved)
 
     # --------------------------------------------------------------------------------------------------- page, terminal
 

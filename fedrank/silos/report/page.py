@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float64
 from typing_extensions import override
 
 from fedrank.core.errors import RunError
@@ -21,13 +20,12 @@ from fedrank.core.trees import Json
 from fedrank.report import describe, sections, wording
 from fedrank.report.charts import Chart
 from fedrank.report.claims import Opening
-from fedrank.report.files import parquet
 from fedrank.report.html import Html, bullets, h, warn
 from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Section, Shown
 from fedrank.report.tables import Table, final_table, to_json
 from fedrank.silos.report import figures as silo_figures
 from fedrank.silos.report import tables as silo_tables
-from fedrank.silos.report.files import CROSSED, read_silos, silos_of
+from fedrank.silos.report.files import read_silos, silos_of
 from fedrank.silos.report.opening import CHART, opening_of
 from fedrank.silos.report.opening import chart as opening_chart
 from fedrank.silos.report.tables import UNDEFINED, helpers_table, ledger_words, look_table, sceptic_table
@@ -147,7 +145,6 @@ class SilosShown(Shown):
     person = "person"
     counted = "messages"
     spread_baselines = True
-    evaluated_every_round = True
     axis_titles = MESSAGE_AXES
     setting_names: ClassVar[Mapping[str, str]] = {
         **SETTING_NAMES,
@@ -248,24 +245,6 @@ class SilosShown(Shown):
         drawn = ["data_seed", "silos.count", "silos.rows"] if self.generated(run) else []
         divided = ("target", "train", "vali", "measure", "stratified", "gaps", "silo", "label", "positive")
         return ["data", *drawn, *(f"silos.{name}" for name in divided)]
-
-    @override
-    def baselines_depend_on(self, run: Run) -> list[str]:
-        return ["data", "data_seed"]
-
-    @override
-    def bytes_moved(self, run: Run) -> Float64[np.ndarray, " rounds"]:
-        sizes = {(e.exchange, e.sender): e.bytes_each for e in run.ledger or ()}
-        if not sizes:
-            return np.zeros(0)
-        frame = parquet(run.path / "crossed.parquet", CROSSED)
-        down, up = (
-            np.array([sizes.get((exchange, sender), 0) for exchange in frame["exchange"].tolist()], float)
-            for sender in ("server", "parties")
-        )
-        moved = frame["requests"] * down + frame["replies"] * up
-        _, rounds = np.unique(frame["round"], return_inverse=True)
-        return np.cumsum(np.bincount(rounds, moved)) / len(run.seeds)
 
     @override
     def opening(self, run: Run) -> Opening:

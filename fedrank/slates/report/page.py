@@ -13,13 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-from jaxtyping import Float64
 from typing_extensions import override
 
 from fedrank.core.privacy_report import Unit
 from fedrank.core.trees import Json, flat
-from fedrank.engine.study import Paper, Study
 from fedrank.report import describe, sections, wording
 from fedrank.report.charts import Chart
 from fedrank.report.claims import Comparison, Measured, Named, Number, Opening, Percent, Sentence, Spent, Verdict, say
@@ -264,10 +261,6 @@ class SlatesShown(Shown):
         return self.subject(run)
 
     @override
-    def trained_on(self, run: Run) -> str:
-        return self.subject(run)
-
-    @override
     def rounds_in_unit(self, run: Run) -> float:
         return run.details.stay
 
@@ -286,32 +279,8 @@ class SlatesShown(Shown):
         ]
 
     @override
-    def study_notes(self, paper: Paper, study: Study) -> list[str]:
-        out = ["engagement: of a user's stay, without a discount; test: fresh users, without exploration."]
-        if any((e["study"], e["split"]) == (study.name, "test") for e in paper.values):
-            out.append(
-                "The paper's number is another quantity: the largest mean of 100 users in a row while learning (of "
-                "random slates, the mean of all users). It lies above the truth, and a policy that never changes has "
-                "it, too."
-            )
-        return out
-
-    @override
     def data_settings(self, run: Run) -> list[str]:
         return [key for key, _ in flat(run.config) if key.startswith("world.")]
-
-    @override
-    def baselines_depend_on(self, run: Run) -> list[str]:
-        return [key for key, _ in flat(run.config) if key.startswith("world.")]
-
-    @override
-    def bytes_moved(self, run: Run) -> Float64[np.ndarray, " rounds"]:
-        entries = list(run.ledger or ())
-        if not entries:
-            return np.zeros(0)
-        starts = [*sorted({entry.round for entry in entries}), self.done_rounds(run)]
-        moved = [sum(entry.bytes for entry in entries if entry.round == start) for start in starts[:-1]]
-        return np.cumsum(np.repeat(np.divide(moved, np.diff(starts)), np.diff(starts)))
 
     @override
     def opening(self, run: Run) -> Opening:

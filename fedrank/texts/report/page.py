@@ -12,12 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-from jaxtyping import Float64
 from typing_extensions import override
 
 from fedrank.core.trees import Json
-from fedrank.engine.study import Paper, Study
 from fedrank.report import describe, sections, wording, words
 from fedrank.report.charts import Chart
 from fedrank.report.claims import Comparison, Measured, Number, Opening, Sentence, list_all, say
@@ -237,22 +234,9 @@ class TextsShown(Shown):
         return privacy.budgets_table(runs, head)
 
     @override
-    def study_notes(self, paper: Paper, study: Study) -> list[str]:
-        return ["All queries count unless a measure says (judged): those with a relevant document."]
-
-    @override
     def data_settings(self, run: Run) -> list[str]:
         divided = ("silos", "cut", "train", "vali", "depth", "negatives", "foreign", "candidates")
         return ["data", "data_seed", *(f"texts.{name}" for name in divided)]
-
-    @override
-    def baselines_depend_on(self, run: Run) -> list[str]:
-        return []
-
-    @override
-    def bytes_moved(self, run: Run) -> Float64[np.ndarray, " rounds"]:
-        # Every silo takes part in every round; the setup is in the first.
-        return np.zeros(0) if not list(run.ledger or ()) else super().bytes_moved(run)
 
     @override
     def opening(self, run: Run) -> Opening:

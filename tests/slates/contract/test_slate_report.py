@@ -16,13 +16,13 @@ from fedrank.report import describe, tables, wording, words
 from fedrank.report.compare import comparison_table, load_runs, write_comparison
 from fedrank.report.load import load
 from fedrank.report.page import html_of, write_page
-from fedrank.report.study import budget_table
 from fedrank.slates.config import BASELINES
 from fedrank.slates.report import files as slates
 from fedrank.slates.report import page as opening
 from fedrank.slates.report import page as slate_page
 from fedrank.slates.report import tables as slate_tables
 from fedrank.slates.report.tables import batches_of, rounds_of_platforms
+from fedrank_zoo.reproduce.page import budget_table
 
 
 @pytest.fixture(scope="module")

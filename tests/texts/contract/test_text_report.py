@@ -19,12 +19,10 @@ from fedrank.cli.terminal import Lines
 from fedrank.core.errors import RunError
 from fedrank.engine.progress import Progress
 from fedrank.engine.settings import from_dict
-from fedrank.engine.study import Paper, Study
 from fedrank.engine.variations import variations
 from fedrank.report import describe, tables, words
 from fedrank.report.compare import comparison_table, load_runs, write_comparison
 from fedrank.report.load import load
-from fedrank.report.study import StudyRuns, budget_table, study_tables, write_study_page
 from fedrank.texts.build import CONTROLS
 from fedrank.texts.report import files as texts
 from fedrank.texts.report import privacy as text_privacy
@@ -33,6 +31,8 @@ from fedrank.texts.report.tables import queries_table
 from fedrank.texts.report.verdicts import gate_table, verdicts
 from fedrank.texts.scores import UNTRAINED
 from fedrank.texts.silo_sketch import FEDERATED
+from fedrank_zoo.reproduce.page import StudyRuns, budget_table, study_tables, write_study_page
+from fedrank_zoo.reproduce.study import Paper, Study
 
 
 def test_names_of_methods_modes_and_measures_are_those_that_runs_write():

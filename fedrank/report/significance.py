@@ -12,13 +12,15 @@ are None.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedrank.core.errors import ConfigError, DataError, UnknownNameError
-from fedrank.report.statistics import t_quantile
+from fedrank.core.errors import ConfigError, DataError
+from fedrank.core.trees import Json
+from fedrank.report.statistics import Estimate, t_quantile
+from fedrank.report.tables import Column
 
 #: Random sign patterns of a randomisation test; at p = 0.05 its chance is then ± 0.0014.
 RESAMPLES = 100_000
@@ -28,8 +30,8 @@ _CHUNK = 2**20
 
 
 @dataclass(frozen=True)
-class Effect:
-    """The size of the difference by which a is above b.
+class Compared:
+    """One ranker, a, compared with another, b.
 
     Attributes:
         difference: Mean of a − b.
@@ -40,6 +42,8 @@ class Effect:
         wins: Queries on which a is better.
         ties: Queries on which they are equal.
         losses: Queries on which b is better.
+        p_t: Of the paired t test; None for one query.
+        p_randomisation: Of the paired randomisation test; None for one query.
     """
 
     difference: float
@@ -49,29 +53,13 @@ class Effect:
     wins: int
     ties: int
     losses: int
-
-
-@dataclass(frozen=True)
-class Comparison(Effect):
-    """One ranker against the reference, by one measure on one part of the data.
-
-    Attributes:
-        name: The ranker, ``a``.
-        reference: What it is compared with, ``b``.
-        split: ``train``, ``vali`` or ``test``.
-        measure: Such as ``"nDCG(dcg='exp-log2')@10"``.
-        queries: How many.
-        p_t: Of the paired t test; None for one query.
-        p_randomisation: Of the paired randomisation test; None for one query.
-    """
-
-    name: str
-    reference: str
-    split: str
-    measure: str
-    queries: int
     p_t: float | None
     p_randomisation: float | None
+
+    @property
+    def queries(self) -> int:
+        """Number of queries."""
+        return self.wins + self.ties + self.losses
 
 
 def paired_t(a: np.ndarray, b: np.ndarray) -> float | None:
@@ -131,8 +119,13 @@ def paired_randomisation(a: np.ndarray, b: np.ndarray, resamples: int = RESAMPLE
     return hits / 2 ** len(signed) if exact else (1 + hits) / (1 + resamples)
 
 
-def effect(a: np.ndarray, b: np.ndarray) -> Effect:
-    """The mean difference with its interval, the effect size, and on how many queries which is better.
+def compare_queries(a: np.ndarray, b: np.ndarray, resamples: int = RESAMPLES) -> Compared:
+    """The mean difference with its interval, effect size and tests, and on how many queries which is better.
+
+    Args:
+        a: See module.
+        b: See module.
+        resamples: See :func:`paired_randomisation`.
 
     Raises:
         DataError: a and b are not numbers of the same queries.
@@ -140,12 +133,12 @@ def effect(a: np.ndarray, b: np.ndarray) -> Effect:
     differences, deviation = _differences(a, b)
     n, mean = len(differences), float(differences.mean())
     wins, losses = int(np.count_nonzero(differences > 0)), int(np.count_nonzero(differences < 0))
-    counts = wins, n - wins - losses, losses
+    rest = wins, n - wins - losses, losses, paired_t(a, b), paired_randomisation(a, b, resamples)
     if n == 1:
-        return Effect(mean, None, None, None, *counts)
+        return Compared(mean, None, None, None, *rest)
     half = t_quantile(n - 1) * deviation / math.sqrt(n)
     dz = mean / deviation if deviation > 0 else math.copysign(math.inf, mean) if mean else 0.0
-    return Effect(mean, mean - half, mean + half, dz, *counts)
+    return Compared(mean, mean - half, mean + half, dz, *rest)
 
 
 def adjust(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -172,56 +165,35 @@ def adjust(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
     return adjusted
 
 
-def adjust_known(values: Sequence[float | None]) -> list[float | None]:
-    """The same of the p-values that are known; None of the others."""
+#: Columns of :func:`compared_cells`, besides the difference.
+COMPARED = (
+    Column("wins", "better/equal/worse", numeric=True),
+    Column("p_t", "p, t-test", numeric=True),
+    Column("p_r", "p, randomisation", numeric=True),
+)
+
+
+def compared_cells(found: Sequence[Compared]) -> list[dict[str, Json]]:
+    """Cells of a table, a row a comparison: ``difference`` and :data:`COMPARED`, p corrected for their number."""
+    by_t, by_r = (_adjust_known([getattr(one, key) for one in found]) for key in ("p_t", "p_randomisation"))
+    return [
+        {
+            "difference": Estimate(
+                one.difference, None if one.high is None else one.high - one.difference, one.queries
+            ),
+            "wins": f"{one.wins}/{one.ties}/{one.losses}",
+            "p_t": _p_text(t),
+            "p_r": _p_text(r),
+        }
+        for one, t, r in zip(found, by_t, by_r, strict=True)
+    ]
+
+
+def _adjust_known(values: Sequence[float | None]) -> list[float | None]:
+    """The p-values that are known, corrected; None of the others."""
     tested = [i for i, value in enumerate(values) if value is not None]
     adjusted = dict(zip(tested, adjust([values[i] for i in tested]).tolist(), strict=True))  # type: ignore[misc]
     return [adjusted.get(i) for i in range(len(values))]
-
-
-def compare_per_query(
-    per_query: Mapping[str, Mapping[tuple[str, str], np.ndarray]],
-    reference: str,
-    resamples: int = RESAMPLES,
-) -> list[Comparison]:
-    """Every ranker against the reference, by every measure on every part that both have; p are not corrected.
-
-    Args:
-        per_query: By name of the ranker, by (split, measure): float64 [queries].
-        reference: A name in ``per_query``.
-        resamples: See :func:`paired_randomisation`.
-
-    Returns:
-        Ranker by ranker, in the order given.
-
-    Raises:
-        UnknownNameError: The reference is not there.
-        ConfigError: Nothing to compare: no other ranker, or none with a measure of the reference.
-        DataError: Two rankers do not have numbers of the same queries; says which.
-    """
-    if reference not in per_query:
-        raise UnknownNameError("ranker", reference, per_query)
-    pairs = [
-        (name, *key)
-        for name, values in per_query.items()
-        for key in values
-        if name != reference and key in per_query[reference]
-    ]
-    if not pairs:
-        raise ConfigError(f"there is nothing to compare with {reference!r}: no other ranker has a measure of it.")
-    found = []
-    for name, split, measure in pairs:
-        a, b = per_query[name][split, measure], per_query[reference][split, measure]
-        try:
-            found.append(
-                Comparison(
-                    **vars(effect(a, b)), name=name, reference=reference, split=split, measure=measure, queries=len(a),
-                    p_t=paired_t(a, b), p_randomisation=paired_randomisation(a, b, resamples),
-                )
-            )  # fmt: skip
-        except DataError as cause:
-            raise DataError(f"{measure} of {name!r} and {reference!r} on {split}: {cause}") from cause
-    return found
 
 
 def _differences(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float]:
@@ -265,7 +237,7 @@ def _flipped_sums(values: np.ndarray, patterns: np.ndarray) -> np.ndarray:
     return table.ravel()[patterns + 256 * np.arange(len(eights))].sum(axis=1)
 
 
-def p_text(value: float | None) -> str:
+def _p_text(value: float | None) -> str:
     """A p-value in [0, 1] as text with three decimals, ``< 0.001`` below that; a dash where there is none."""
     if value is None:
         return "–"

@@ -10,7 +10,7 @@ The federation's ranker compared with others, query by query.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from fedrank.report import describe, figures, wording, words
 from fedrank.report.charts import Chart, Entry, Panel, compose, cross, decimal_labels, nice_domain, ticks
 from fedrank.report.files import parquet
 from fedrank.report.run import Run
-from fedrank.report.significance import adjust_known, compare_per_query, p_text
+from fedrank.report.significance import COMPARED, compare_queries, compared_cells
 from fedrank.report.statistics import Estimate, difference, mean_interval
 from fedrank.report.tables import Column, Table
 from fedrank.report.words import flows
@@ -492,38 +492,22 @@ def queries_table(run: Run) -> Table | None:
         common = [qid for qid in ours if qid in theirs]
         if not common:
             continue
-        key: tuple[str, str] = ("test", measure)
-        values: dict[str, dict[tuple[str, str], np.ndarray]] = {
-            FEDERATED: {key: _array(ours, common)},
-            other: {key: _array(theirs, common)},
-        }
         label = f"{other} at home" if of == "home" else other
-        found.append((about, label, compare_per_query(values, other)[0]))
+        a, b = (np.array([values[qid] for qid in common]) for values in (ours, theirs))
+        found.append((about, label, compare_queries(a, b)))
     if not found:
         return None
-    by_t, by_r = (adjust_known([getattr(row, key) for _, _, row in found]) for key in ("p_t", "p_randomisation"))
+    cells = compared_cells([one for _, _, one in found])
     rows = [
-        {
-            "about": about,
-            "against": label,
-            "queries": row.queries,
-            "difference": Estimate(
-                row.difference, None if row.high is None else row.high - row.difference, row.queries
-            ),
-            "wins": f"{row.wins}/{row.ties}/{row.losses}",
-            "p_t": p_text(t),
-            "p_r": p_text(r),
-        }
-        for (about, label, row), t, r in zip(found, by_t, by_r, strict=True)
+        {"about": about, "against": label, "queries": one.queries, **of}
+        for (about, label, one), of in zip(found, cells, strict=True)
     ]
     columns = (
         Column("against", f"{FEDERATED} against"),
         Column("about", "ranking"),
         Column("queries", "queries", numeric=True),
         Column("difference", f"difference in {texts.measure}", numeric=True, signed=True, digits=DIGITS),
-        Column("wins", "better/equal/worse", numeric=True),
-        Column("p_t", "p, t-test", numeric=True),
-        Column("p_r", "p, randomisation", numeric=True),
+        *COMPARED,
     )
     notes = (
         "Test queries of all silos; a query’s value is the mean over the seeds in which it is a test query. ± is half "
@@ -535,7 +519,3 @@ def queries_table(run: Run) -> Table | None:
 
 def _by_query(frame: Frame, ranker: str, measure: str) -> dict[str, float]:
     return dict(frame.where(ranker=ranker, measure=measure).select(("qid", "value")).tuples())
-
-
-def _array(values: Mapping[str, float], keys: Sequence[str]) -> np.ndarray:
-    return np.array([values[key] for key in keys])

@@ -12,8 +12,7 @@ from fedrank.core.trees import Json
 from fedrank.engine.variations import Variation
 from fedrank.report import describe, wording
 from fedrank.report.run import Run
-from fedrank.report.significance import adjust_known, compare_per_query, p_text
-from fedrank.report.statistics import Estimate
+from fedrank.report.significance import COMPARED, compare_queries, compared_cells
 from fedrank.report.tables import Column, Table
 from fedrank_zoo.reproduce.study import Study, named_measure
 
@@ -37,27 +36,22 @@ def significance_table(study: Study, runs: Sequence[tuple[Variation, Run]]) -> T
         per_query = {name: values for name, (_, values) in members.items() if values}
         if reference in per_query and len(per_query) > 1:
             paired = _pair_queries(per_query, per_query[reference])
-            if any(name != reference for name in paired):
-                found.extend((about, row) for row in compare_per_query(paired, reference))
+            theirs = paired.pop(reference, {})
+            for name, values in paired.items():
+                found += [((about, name, *key), compare_queries(values[key], theirs[key])) for key in values]
     if not found:
         return None
-    by_t = adjust_known([row.p_t for _, row in found])
-    by_randomisation = adjust_known([row.p_randomisation for _, row in found])
+    cells = compared_cells([one for _, one in found])
     table = [
         {
             "about": about,
-            "name": row.name,
-            "split": describe.SPLIT_NAMES[row.split],
-            "measure": row.measure,
-            "difference": Estimate(
-                row.difference, None if row.high is None else row.high - row.difference, row.queries
-            ),
-            "dz": None if row.dz is None else f"{row.dz:+.2f}".replace("-", "−").replace("inf", "∞"),
-            "wins": f"{row.wins}/{row.ties}/{row.losses}",
-            "p_t": p_text(t),
-            "p_r": p_text(r),
+            "name": name,
+            "split": describe.SPLIT_NAMES[split],
+            "measure": measure,
+            "dz": None if one.dz is None else f"{one.dz:+.2f}".replace("-", "−").replace("inf", "∞"),
+            **of,
         }
-        for (about, row), t, r in zip(found, by_t, by_randomisation, strict=True)
+        for ((about, name, split, measure), one), of in zip(found, cells, strict=True)
     ]
     columns = (
         Column("about", "runs"),
@@ -66,9 +60,7 @@ def significance_table(study: Study, runs: Sequence[tuple[Variation, Run]]) -> T
         Column("measure", "measure"),
         Column("difference", f"difference to {say_settings(study.against)}", numeric=True, signed=True),
         Column("dz", "effect d", numeric=True),
-        Column("wins", "better/equal/worse", numeric=True),
-        Column("p_t", "p, t-test", numeric=True),
-        Column("p_r", "p, randomisation", numeric=True),
+        *COMPARED,
     )
     notes = (
         "Paired over queries, each the mean over seeds; ± is half of a 95 % t interval over queries.",

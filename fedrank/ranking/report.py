@@ -10,7 +10,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from fedrank.core.privacy_report import Unit
-from fedrank.report import describe, sections
+from fedrank.report import describe, sections, wording
 from fedrank.report.claims import Comparison, Measured, Named, Number, Opening, Sentence, Unseen, Verdict, list_all, say
 from fedrank.report.curves import NOTHING_YET, CurvesShown, leading_measure
 from fedrank.report.run import Run
@@ -66,7 +66,7 @@ class RankingShown(CurvesShown):
         who = f"one {one}" if central else many if number is None else f"{number:,} {many}"
         clicks = bool(len(run.metrics.where(split="online")))  # an own method may learn from labels, without a session
         how = f"{'learns' if central else 'learn'} to rank{' from clicks' * clicks}"
-        title = f"{_capital(who)} {how}: {self.data_words(run)}"
+        title = f"{wording.capital(who)} {how}: {self.data_words(run)}"
         if leading is None:
             return Opening(title, say(NOTHING_YET, describe.closing(run)), self.costs(run))
         split, measure = leading
@@ -83,7 +83,7 @@ class RankingShown(CurvesShown):
             sentence += say("; it is ", labels, ".") if labels is not None else say(".")
         else:
             said = list_all([part for part in (gain, labels) if part is not None])
-            began = f"From clicks alone, {who}" if clicks else _capital(who)
+            began = f"From clicks alone, {who}" if clicks else wording.capital(who)
             sentence = say(f"{began} taught a ranker that, {place}, is ", said, ".")
         sentence += _other_measure(run, split, measure, gain, labels) + describe.closing(run)
         chart = self.opening_chart(run)
@@ -97,10 +97,6 @@ class RankingShown(CurvesShown):
     @override
     def crossed_title(self, run: Run) -> str | None:
         return "What crossed" if run.setting("protocol") in _CENTRAL else None
-
-    @override
-    def nothing_crossed(self, run: Run) -> list[str]:
-        return []
 
     @override
     def ledger_words(self, run: Run) -> list[str] | None:
@@ -208,10 +204,6 @@ def measure_words(measure: str) -> str:
     ('MaxRR', "nDCG(dcg='exp-log2')@10 (judged)")
     """
     return re.sub(r"^expected (.*) \(.*\)$", r"\1", measure)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 #: Fewest devices that a plan is made for.

@@ -45,13 +45,13 @@ resvg = OptionalModule("resvg_py", "png", "A PNG file")
 
 SPLIT_COLOURS = {"test": OKABE_ITO[0], "validation": OKABE_ITO[1], "train": OKABE_ITO[2]}
 
-#: What a curve can be drawn over: axis title and divisor.
+#: What a curve can be drawn over: column of the metrics and divisor, title of the axis, unit (empty: what runs count).
 AXES = {
-    "interactions": ("interactions (all {many}, one seed)", 1.0),
-    "bytes": ("MB sent by all {many} (one seed)", 1e6),
-    "epsilon": ("ε spent per user so far (adding up)", 1.0),
-    "round": ("round", 1.0),
-    "users": ("users served so far, one after the other (one seed)", 1.0),
+    "interactions": ("interactions", 1.0, "interactions (all {many}, one seed)", ""),
+    "bytes": ("bytes_up", 1e6, "MB sent by all {many} (one seed)", "MB"),
+    "epsilon": ("epsilon", 1.0, "ε spent per user so far (adding up)", "ε"),
+    "round": ("round", 1.0, "round", "rounds"),
+    "users": ("round", 1.0, "users served so far, one after the other (one seed)", "users"),
 }
 
 #: Width and height of what curves are drawn in; less wide where names stand at the right of it.
@@ -61,13 +61,6 @@ _LEVEL_WIDTH, _LEVEL_HEIGHT = 400, 46
 #: Names at the ends of dashed lines: pixels from line to line, and characters of a line.
 _LINE, _WRAPPED = 14, 17
 
-_COLUMNS = {
-    "interactions": "interactions",
-    "bytes": "bytes_up",
-    "epsilon": "epsilon",
-    "round": "round",
-    "users": "round",
-}
 _HOVERS = 40  # places of a curve that answer to a pointer
 
 
@@ -183,7 +176,7 @@ def save_all(charts: Mapping[str, Chart], folder: Path, *, png: bool = False) ->
 
 
 def _upper(measure: str) -> str:
-    return measure if measure.startswith("nDCG") else measure[:1].upper() + measure[1:]
+    return measure if measure.startswith("nDCG") else wording.capital(measure)
 
 
 def points(run: Run, series: Sequence[tuple[str, str, str]], over: str) -> tuple[Frame, int]:
@@ -191,32 +184,25 @@ def points(run: Run, series: Sequence[tuple[str, str, str]], over: str) -> tuple
     parts, block = [], 1
     for split, measure, label in series:
         part, block = curve(run.metrics, split, measure)
-        whole = run.shown.rounds_in_unit(run) if over == "users" else AXES[over][1]
-        parts.append(part.with_columns({"x": part[_COLUMNS[over]] / whole, "series": label}))
+        column, divisor, *_ = AXES[over]
+        whole = run.shown.rounds_in_unit(run) if over == "users" else divisor
+        parts.append(part.with_columns({"x": part[column] / whole, "series": label}))
     if not any(map(len, parts)):
         raise ConfigError(f"{run.path}: there are no values to draw; the run has no such split and measure.")
     frame = Frame.concat(parts)
     return frame[np.isfinite(frame["mean"])], block
 
 
-def _axis_title(run: Run, over: str) -> str:
-    return run.shown.axis_titles.get(over, AXES[over][0]).format(many=describe.party(run)[1])
-
-
-def _unit(run: Run, over: str) -> str:
-    return {"interactions": run.shown.counted, "bytes": "MB", "epsilon": "ε", "users": "users"}[over]
-
-
 def _hovers(run: Run, part: Frame, over: str) -> Iterator[tuple[float, float, str]]:
     """Evenly spaced points of one curve (x, mean), with the words that a pointer shows there."""
-    digits, last = describe.digits(run), len(part) - 1
+    digits, last, unit = describe.digits(run), len(part) - 1, AXES[over][3] or run.shown.counted
     step = max(1, math.ceil(len(part) / _HOVERS))
     for place, row in enumerate(part.dicts()):
         if place % step == 0 or place == last:
             note = (
                 f"{row['series']}: {wording.format_value(row['mean'], digits=digits)}"
                 + ("" if row["low"] is None else f" ({row['low']:.{digits}f} to {row['high']:.{digits}f})")
-                + (" at" if over == "round" else f" at {row['x']:,.6g} {_unit(run, over)},")
+                + (" at" if over == "round" else f" at {row['x']:,.6g} {unit},")
                 + f" round {row['round']:,}"
             )
             yield row["x"], row["mean"], note
@@ -259,7 +245,8 @@ def line_chart(
     panel.y_axis(levels, decimal_labels(levels), measure)
     places = ticks(panel.x.low, panel.x.high, 5, whole=over in ("round", "users"))
     label: Label = si_label if over in ("interactions", "users") else decimal_labels(places)
-    panel.x_axis(places, label, _axis_title(run, over))
+    title_of_axis = run.shown.axis_titles.get(over, AXES[over][2]).format(many=describe.party(run)[1])
+    panel.x_axis(places, label, title_of_axis)
     curves = {name: frame.where(series=name) for name in colours}
     # Beyond the palette, colours repeat and dashes tell runs apart.
     dashes = [(None, "6 3", "2 2")[i // len(OKABE_ITO) % 3] for i in range(len(colours))]

@@ -352,7 +352,7 @@ class Shown(abc.ABC):
         """Notes below a comparison of such runs."""
         return []
 
-    def privacy_table(self, runs: Mapping[str, Run], head: str) -> Any:
+    def privacy_table(self, runs: Mapping[str, Run]) -> Any:
         """Table of the ε that several runs spend (:class:`~fedrank.report.tables.Table`); None where a page says it."""
         return None
 

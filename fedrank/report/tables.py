@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -72,6 +72,11 @@ class Table:
     def as_html(self) -> Html:
         """HTML of the table with its title and notes, so that it can stand in a section beside charts."""
         return to_html(self)
+
+
+def filled(columns: Iterable[Column], rows: Sequence[Mapping[str, Json]]) -> tuple[Column, ...]:
+    """The columns in which any row has a value."""
+    return tuple(column for column in columns if any(row.get(column.key) is not None for row in rows))
 
 
 def final_table(run: Run) -> Table:

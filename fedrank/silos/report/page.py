@@ -162,7 +162,7 @@ class SilosShown(Shown):
 
     @override
     def read(self, folder: Path, config: Mapping[str, Json], *, finished: bool) -> Any:
-        return read_silos(folder, finished=finished, expected=config.get("protocol") == "bandit-fedavg")
+        return read_silos(folder, finished=finished)
 
     @override
     def defined(self, metrics: Frame, file: Path) -> Frame:

@@ -10,7 +10,7 @@ from fedrank.core.words import format_count
 from fedrank.report import wording
 from fedrank.report.run import Run
 from fedrank.report.statistics import Interval, final_values, mean_interval, p_is, p_value
-from fedrank.report.tables import Column, Table
+from fedrank.report.tables import Column, Table, filled
 from fedrank.report.words import flows, models_in, models_of
 from fedrank.silos.report.figures import LOSS, SYMBOLS, baseline_values, measure_name, measured_by
 from fedrank.silos.report.files import Findings, Helper, Silos
@@ -80,38 +80,35 @@ def helpers_table(run: Run, target: str) -> Table:
         target: One of its targets.
     """
     silos, found = run.details, run.details.findings[target]
-    rows = []
-    for helper in found.helpers:
-        rows.append(
-            {
-                "silo": helper.name,
-                "verdict": verdict(helper),
-                "difference": helper.difference,
-                "evidence": evidence(helper),
-                "visible": helper.visible,
-                "n": helper.n,
-                "shapley": helper.shapley,
-                "played": _percent(played_share(silos, found, helper.name)),
-                "own": (helper.inverted or {}).get("auc"),
-            }
-        )
-    columns = [
+    counts = {h.n for h in found.helpers}
+    rows = [
+        {
+            "silo": helper.name,
+            "verdict": verdict(helper),
+            "difference": helper.difference,
+            "evidence": evidence(helper),
+            "visible": helper.visible,
+            "n": helper.n if len(counts) > 1 else None,
+            "shapley": helper.shapley,
+            "played": _percent(played_share(silos, found, helper.name)) if found.played else None,
+            "own": (helper.inverted or {}).get("auc"),
+        }
+        for helper in found.helpers
+    ]
+    measure = measured_by(run)
+    always = (
         Column("silo", "silo"),
         Column("verdict", "verdict"),
-        Column("difference", f"paired difference of {measured_by(run)}", numeric=True, signed=True, digits=DIGITS),
+        Column("difference", f"paired difference of {measure}", numeric=True, signed=True, digits=DIGITS),
         Column("evidence", "p", numeric=True),
-    ]
-    if any(h.visible is not None for h in found.helpers):
-        columns.append(Column("visible", "harm that would have been seen", numeric=True, digits=DIGITS))
-    counts = {h.n for h in found.helpers}
-    if len(counts) > 1:
-        columns.append(Column("n", "rounds compared", numeric=True))
-    if any(h.shapley for h in found.helpers):
-        columns.append(Column("shapley", "Shapley value", numeric=True, signed=True, digits=DIGITS))
-    if found.played:
-        columns.append(Column("played", "in the averaged set", numeric=True))
-    if any(row["own"] is not None for row in rows):
-        columns.append(Column("own", f"{measured_by(run)} of the silo's first model", numeric=True, digits=DIGITS))
+    )
+    if_known = (
+        Column("visible", "harm that would have been seen", numeric=True, digits=DIGITS),
+        Column("n", "rounds compared", numeric=True),
+        Column("shapley", "Shapley value", numeric=True, signed=True, digits=DIGITS),
+        Column("played", "in the averaged set", numeric=True),
+        Column("own", f"{measure} of the silo's first model", numeric=True, digits=DIGITS),
+    )
     notes = [f"The labels of {h.name} {labels(h)}." for h in found.helpers if h.looks_inverted]
     if len(counts) == 1:
         notes.append(f"Each was compared in {counts.pop():,} rounds over {seeds(run)}.")
@@ -120,7 +117,7 @@ def helpers_table(run: Run, target: str) -> Table:
         notes.append(f"The target alone was played in {_percent(sum(found.played[c] for c in alone))} of the rounds.")
     if any(h.n == 0 for h in found.helpers):
         notes.append("A silo that was never judged beside its absence has no difference: that says nothing about it.")
-    return Table(f"Who helps {target}", tuple(columns), tuple(rows), tuple(notes))
+    return Table(f"Who helps {target}", (*always, *filled(if_known, rows)), tuple(rows), tuple(notes))
 
 
 def sceptic_table(run: Run, target: str) -> Table | None:

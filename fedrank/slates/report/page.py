@@ -205,7 +205,7 @@ class SlatesShown(Shown):
     }
 
     @override
-    def read(self, folder: Path, config: Mapping[str, Json], *, finished: bool) -> SlateRun | None:
+    def read(self, folder: Path, config: Mapping[str, Json], *, finished: bool) -> SlateRun:
         return read_slates(folder, config, finished=finished)
 
     @override

@@ -14,7 +14,7 @@ from fedrank.report.charts import Chart
 from fedrank.report.claims import Comparison, Verdict, diff_words
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, curve, difference, final_values, mean_interval
-from fedrank.report.tables import Column, Table
+from fedrank.report.tables import Column, Table, filled
 from fedrank.report.words import Flow, flows
 from fedrank.slates.report.files import (
     COPYING,
@@ -196,24 +196,20 @@ def platforms_table(run: Run) -> Table:
             {
                 "who": measure_owner(slates, measure),
                 "value": final_engagement(run, measure),
-                **{policy: against(run, measure, policy) for policy in (RANDOM, MYOPIC)},
+                RANDOM: against(run, measure, RANDOM),
+                MYOPIC: against(run, measure, MYOPIC),
                 "regret": None if regret is None else Estimate(-regret.mean, regret.half, regret.n, regret.method),
                 "time": _time(slates, measure),
             }
         )
-    columns = [
+    apart = {policy: f"difference to {policy}" for policy in (RANDOM, MYOPIC)}
+    columns = (
         Column("who", "platform"),
         Column("value", "engagement of a user", numeric=True, digits=DIGITS),
-        *(
-            Column(policy, f"difference to {policy}", numeric=True, signed=True, digits=DIGITS)
-            for policy in (RANDOM, MYOPIC)
-            if slates.mark(policy)
-        ),
-    ]
-    if slates.mark(OPTIMUM):
-        columns.append(Column("regret", "regret to the optimum", numeric=True, digits=DIGITS))
-    if slates.thresholds:
-        columns.append(Column("time", f"users until {_half(slates)} to the optimum", numeric=True))
+        *(Column(policy, title, numeric=True, signed=True, digits=DIGITS) for policy, title in apart.items()),
+        Column("regret", "regret to the optimum", numeric=True, digits=DIGITS),
+        Column("time", f"users until {_half(slates)} to the optimum", numeric=True),
+    )
     notes = [
         f"The last networks without exploration, for {slates.judges:,} fresh users a seed; a user stays for "
         f"{slates.stay:,} rounds. Engagement is summed over the stay, without a discount. "
@@ -237,7 +233,7 @@ def platforms_table(run: Run) -> Table:
             f"{_half(slates)} from random to the optimum; there is an evaluation every "
             f"{slates.every / slates.stay:,.3g} users.{luck}"
         )
-    return Table("What a fresh user brings", tuple(columns), tuple(rows), tuple(notes))
+    return Table("What a fresh user brings", filled(columns, rows), tuple(rows), tuple(notes))
 
 
 def policies_table(run: Run) -> Table | None:
@@ -324,67 +320,55 @@ def _gain(found: Mapping[str, float] | None) -> str:
     return f"{100 * found['gain']:+.1f} % ({100 * found['low']:+.1f} to {100 * found['high']:+.1f})"
 
 
+#: What a platform learns from and is sent, by how platforms learn and whether it has feedback.
+_LEARNS = {
+    ("alone", True): ("its own engagement, by itself", "nothing"),
+    ("alone", False): ("nothing: its network stays as it was drawn", "nothing"),
+    ("sums", True): ("the model, to which its own users’ clicks and engagement have added", "the model"),
+    ("sums", False): (
+        "the model, to which it has added at most what it observes of satisfaction; its clicks are expected ones",
+        "the model",
+    ),
+    ("values", True): (
+        "its own engagement, and what it expects to follow (equations 13 and 14)",
+        "federated values of its candidates; gradients",
+    ),
+    ("values", False): (
+        "targets of who has feedback, which tell that platform’s engagement (equation 15)",
+        "federated values of its candidates; gradients; targets of who has feedback",
+    ),
+}
+
+
 def parties_table(run: Run) -> Table:
     """Data that each party sees, learns from and is sent."""
-    slates = slates_of(run)
-    rows = []
-    pooled = bool(run.setting("sharing.secure_sum"))
+    slates, rows = slates_of(run), []
+    way = "sums" if slates.by_sums else "values" if slates.federates else "alone"
     for name, sees in zip(slates.names, slates.feedback, strict=True):
+        seen = "clicks and engagement" if sees or slates.central else "no click, no engagement"
+        whose = "candidates" if slates.central else "its candidates"
+        learns, sent = _LEARNS[way, sees]
         if slates.central:
-            row = {"sees": "candidates; the user’s satisfaction with noise; clicks and engagement"}
-            row |= {"learns": "with what all know of the user", "sent": "nothing: all have everything"}
-        else:
-            more = "; clicks and engagement" if sees else "; no click, no engagement"
-            row = {"sees": f"its candidates; the user’s satisfaction with noise{more}"}
-            if not slates.federates:
-                row |= {"learns": _BY_ITSELF[sees], "sent": "nothing"}
-            elif slates.by_sums:
-                row |= {"learns": _BY_SUMS[sees], "sent": "the model"}
-            else:
-                row |= {"learns": _FEDERATED[sees], "sent": _SENT[sees]}
-        rows.append({"platform": _said(slates, name), **row})
+            learns, sent = "with what all know of the user", "nothing: all have everything"
+        rows.append((_said(slates, name), f"{whose}; the user’s satisfaction with noise; {seen}", learns, sent))
+    blind = ("coordinator", "nothing of a user or an item")
     if slates.by_sums:
         noised = "with noise" if run.setting("sharing.epsilon") else "without noise"
+        pooled = bool(run.setting("sharing.secure_sum"))
         of = "the total over all explorers of all" if pooled else "sums over all explorers, each of the"
-        rows.append(
-            {
-                "platform": "coordinator",
-                "sees": "nothing of a user or an item",
-                "learns": f"the {'total of all' if pooled else 'sums of all'} platforms, of which it makes the model",
-                "sent": f"{of} platforms that send any, clipped, {noised}",
-            }
-        )
+        learns = f"the {'total of all' if pooled else 'sums of all'} platforms, of which it makes the model"
+        rows.append((*blind, learns, f"{of} platforms that send any, clipped, {noised}"))
     elif slates.federates:
-        rows.append(
-            {
-                "platform": "coordinator",
-                "sees": "nothing of a user or an item",
-                "learns": "gradients of all, how values are joined to federated ones",
-                "sent": "of every platform: Q-values, targets, gradients",
-            }
-        )
+        learns = "gradients of all, how values are joined to federated ones"
+        rows.append((*blind, learns, "of every platform: Q-values, targets, gradients"))
     columns = (
         Column("platform", "who"),
         Column("sees", "sees"),
         Column("learns", "learns from"),
         Column("sent", "is sent"),
     )
-    return Table("Platforms and coordinator", columns, tuple(rows))
-
-
-_BY_ITSELF = {True: "its own engagement, by itself", False: "nothing: its network stays as it was drawn"}
-_FEDERATED = {
-    True: "its own engagement, and what it expects to follow (equations 13 and 14)",
-    False: "targets of who has feedback, which tell that platform’s engagement (equation 15)",
-}
-_BY_SUMS = {
-    True: "the model, to which its own users’ clicks and engagement have added",
-    False: "the model, to which it has added at most what it observes of satisfaction; its clicks are expected ones",
-}
-_SENT = {
-    True: "federated values of its candidates; gradients",
-    False: "federated values of its candidates; gradients; targets of who has feedback",
-}
+    keys = [column.key for column in columns]
+    return Table("Platforms and coordinator", columns, tuple(dict(zip(keys, row, strict=True)) for row in rows))
 
 
 def world_table(run: Run) -> Table:

@@ -169,7 +169,7 @@ class TextsShown(Shown):
         evaluation = config.get("evaluation")
         measures = evaluation.get("measures") if isinstance(evaluation, Mapping) else None
         names = [str(name) for name in measures] if isinstance(measures, list) else []
-        return read_texts(folder, finished=finished, expected=True, measures=names)
+        return read_texts(folder, finished=finished, measures=names)
 
     @override
     def baseline_label(self, name: str) -> str:
@@ -230,8 +230,8 @@ class TextsShown(Shown):
         return ["Single silos and other methods are on the page of each run; MAP-JOS is a cost, 1 is best."]
 
     @override
-    def privacy_table(self, runs: Mapping[str, Run], head: str) -> Table | None:
-        return privacy.budgets_table(runs, head)
+    def privacy_table(self, runs: Mapping[str, Run]) -> Table | None:
+        return privacy.budgets_table(runs)
 
     @override
     def data_settings(self, run: Run) -> list[str]:

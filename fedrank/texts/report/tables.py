@@ -25,7 +25,7 @@ from fedrank.report.files import parquet
 from fedrank.report.run import Run
 from fedrank.report.significance import COMPARED, compare_queries, compared_cells
 from fedrank.report.statistics import Estimate, difference, mean_interval
-from fedrank.report.tables import Column, Table
+from fedrank.report.tables import Column, Table, filled
 from fedrank.report.words import flows
 from fedrank.texts.report.files import (
     BM25,
@@ -181,7 +181,7 @@ def methods_table(run: Run) -> Table:
         Column("method", "method"),
         *(Column(f"m{i}", title, numeric=True, digits=DIGITS) for i, title in enumerate(titles)),
         Column("gain", f"gain over Local in {texts.measure}", numeric=True, signed=True, digits=DIGITS),
-        *_over_bm25(texts, f"gain over BM25 in {texts.measure}", "own"),
+        _over_bm25(f"gain over BM25 in {texts.measure}"),
     )
     notes = [
         "Test queries, each silo ranks its own judged and other documents; mean over silos.",
@@ -191,7 +191,7 @@ def methods_table(run: Run) -> Table:
         _methods_in_words(texts),
         *_features_in_words(run),
     ]
-    return Table("Methods, on the silos’ own documents", columns, tuple(rows), tuple(notes))
+    return Table("Methods, on the silos’ own documents", filled(columns, rows), tuple(rows), tuple(notes))
 
 
 def search_table(run: Run) -> Table | None:
@@ -219,7 +219,7 @@ def search_table(run: Run) -> Table | None:
         Column("everywhere", "searching all silos’ documents", numeric=True, digits=DIGITS),
         Column("difference", "difference of the two", numeric=True, signed=True, digits=DIGITS),
         Column("gain", "all silos’ documents, against Local at home", numeric=True, signed=True, digits=DIGITS),
-        *_over_bm25(texts, "against BM25 in the same search", "federation"),
+        _over_bm25("against BM25 in the same search"),
     )
     share = texts.foreign_share
     lie = "" if share is None else f" ({share:.0%} of the relevant pairs are with another silo’s document)"
@@ -235,7 +235,9 @@ def search_table(run: Run) -> Table | None:
     ]
     if lacks_judgements(run):
         notes.insert(0, UNJUDGED)
-    return Table("A search of the whole federation against a search at home", columns, tuple(rows), tuple(notes))
+    return Table(
+        "A search of the whole federation against a search at home", filled(columns, rows), tuple(rows), tuple(notes)
+    )
 
 
 def silos_table(run: Run) -> Table:
@@ -256,12 +258,12 @@ def silos_table(run: Run) -> Table:
         Column("silo", "silo"),
         *(Column(f"m{i}", method, numeric=True, digits=DIGITS) for i, method in enumerate(methods)),
         Column("gain", f"{FEDERATED} − Local", numeric=True, signed=True, digits=DIGITS),
-        *_over_bm25(texts, f"{FEDERATED} − BM25", "own"),
+        _over_bm25(f"{FEDERATED} − BM25"),
     )
     notes = ["Test queries, own documents.", spread(run, "Differences are paired by seed.")]
     if cut_anew(run):
         notes.append("A silo has other documents in each seed: its name says its place in the cut, no more.")
-    return Table(f"{texts.measure} of each silo", columns, tuple(rows), tuple(notes))
+    return Table(f"{texts.measure} of each silo", filled(columns, rows), tuple(rows), tuple(notes))
 
 
 def unprotected(run: Run) -> str:
@@ -390,11 +392,8 @@ def _having(texts: TextRun, scope: str) -> list[str]:
     return [method for method in texts.ordered_methods if method in there]
 
 
-def _over_bm25(texts: TextRun, title: str, scope: str) -> list[Column]:
-    """The column of differences to BM25, where the run has it."""
-    if BM25 not in _having(texts, scope):
-        return []
-    return [Column("lead", title, numeric=True, signed=True, digits=DIGITS)]
+def _over_bm25(title: str) -> Column:
+    return Column("lead", title, numeric=True, signed=True, digits=DIGITS)
 
 
 def mean_of_seeds(values: Mapping[int, float]) -> Estimate | None:

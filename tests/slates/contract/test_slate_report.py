@@ -45,8 +45,7 @@ def row_of(table, key, value):
 # -- names that runs and reports share ---------------------------------------------------------------------------------
 
 
-def test_names_of_protocols_policies_faults_and_measures_are_those_that_runs_write():
-    assert set(slates.PROTOCOLS) == {"vertical-slate", "slateq", "planned-slates"}
+def test_names_of_policies_are_those_that_runs_write():
     assert set(slates.POLICIES) == set(BASELINES) > set(POLICIES)
 
 
@@ -313,7 +312,7 @@ def test_runs_are_compared_platform_by_platform(tmp_path):
         "engagement (B)": pytest.approx(-10),
     }
     assert re.fullmatch(r"\d{4}\.\d ± \d\.\d", table.text(table.rows[2], table.columns[3]))  # a decimal is enough
-    page = Page(write_comparison([one, other], tmp_path / "out").read_text(encoding="utf-8"))
+    page = Page(write_comparison(load_runs([one, other]), tmp_path / "out").read_text(encoding="utf-8"))
     assert page.tags.count("svg") == 3
     equal = budget_table(runs, ["engagement"])
     assert [row["rounds"] for row in equal.rows] == [str(120 * STAY)] * 2

@@ -276,7 +276,7 @@ def test_runs_are_compared_by_what_all_silos_reach(tmp_path):
     (row,) = [r for r in table.rows if r["measure"] == "nDCG(dcg='exp-log2')@10" and r["run"] == "two"]
     assert row["difference"].mean == pytest.approx(0.07, abs=1e-9)  # 0.1 − 0.03, with the same draws
     assert not any("silo-1" in row["measure"] for row in comparison_table(runs).rows)
-    page = Page(write_comparison([one, other], tmp_path / "out").read_text(encoding="utf-8"))
+    page = Page(write_comparison(load_runs([one, other]), tmp_path / "out").read_text(encoding="utf-8"))
     assert page.tags.count("svg") == 2
     equal = budget_table(runs, ["nDCG(dcg='exp-log2')@10"])
     assert [row["rounds"] for row in equal.rows] == ["20", "20"] and equal.rows[0]["m0"] is not None

@@ -266,7 +266,7 @@ def study_tables(paper: Paper, shown: StudyRuns) -> list[Table]:
 
 def spending(shown: StudyRuns) -> Table | None:
     """Table of the ε that each run spends; None if a run's page says it."""
-    return privacy_table({_label(variation): run for variation, run in shown.runs}, "run")
+    return privacy_table({_label(variation): run for variation, run in shown.runs})
 
 
 def _groups(shown: StudyRuns) -> list[tuple[dict[str, Json], list[tuple[Variation, Run]]]]:

@@ -32,26 +32,6 @@ class RankingShown(CurvesShown):
         "online": "in the users’ own sessions",
     }
     replicates = ("fold", "data_seed")
-    setting_names: ClassVar[Mapping[str, str]] = {
-        "protocol": "protocol",
-        "data.name": "data",
-        "data": "data",
-        "data.fold": "fold",
-        "fold": "fold",
-        "clicks": "users (click model)",
-        "ranker": "ranker",
-        "ties": "ties",
-        "reward": "reward",
-        "clients": "devices",
-        "interactions": "interactions",
-        "rounds": "rounds",
-        "seeds": "seeds",
-        "sigma": "perturbation σ",
-        "presentation.name": "lists that are shown",
-        "learning_rate": "learning rate",
-        "server.learning_rate": "learning rate of the server",
-        "privacy.p": "probability of a true report p",
-    }
 
     @override
     def parties_of(self, run: Run) -> tuple[str, str]:

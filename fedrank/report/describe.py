@@ -41,8 +41,8 @@ def caveats(run: Run) -> list[str]:
         )
     elif short:
         out.append(f"Cut short: {done:,} of {asked:,} rounds")
-    wanted, have = asked_seeds(run), len(run.seeds)
-    if wanted is not None and have < wanted:
+    wanted, have = run.setting("seeds", 0), len(run.seeds)
+    if have < wanted:
         out.append(f"Fewer seeds than asked for: {have} of {wanted}")
     out.extend(run.shown.notes(run))
     return out
@@ -51,12 +51,6 @@ def caveats(run: Run) -> list[str]:
 def few_seeds(run: Run) -> list[str]:
     """The caveat of a run with fewer seeds than :data:`FEW_SEEDS`, if it is one."""
     return [f"Few seeds: {len(run.seeds)}"] if len(run.seeds) < FEW_SEEDS else []
-
-
-def asked_seeds(run: Run) -> int | None:
-    """Number of seeds that the configuration asks for: ``seeds`` may be a number or a list."""
-    asked = run.setting("seeds")
-    return len(asked) if isinstance(asked, list) else asked if isinstance(asked, int) else None
 
 
 def closing(run: Run) -> Sentence:

@@ -43,6 +43,7 @@ from fedrank.report.statistics import curve
 
 resvg = OptionalModule("resvg_py", "png", "A PNG file")
 
+NO_LINES: Mapping[str, float] = {}
 SPLIT_COLOURS = {"test": OKABE_ITO[0], "validation": OKABE_ITO[1], "train": OKABE_ITO[2]}
 
 #: What a curve can be drawn over: column of the metrics and divisor, title of the axis, unit (empty: what runs count).
@@ -85,7 +86,7 @@ def online_figure(run: Run, over: str = "interactions") -> Chart:
     notes = [f"each point the mean of {block} rounds"] if block > 1 else []
     colours = dict(zip(measure, OKABE_ITO, strict=False))
     title = f"Online: {' and '.join(measure)} of the users' own sessions"
-    return line_chart(run, frame, over, title, ", ".join(measure), colours, {}, notes)
+    return line_chart(run, frame, over, title, ", ".join(measure), colours, notes)
 
 
 def opening_figure(run: Run, split: str, measure: str, title: str, series: str) -> Chart:
@@ -100,7 +101,7 @@ def opening_figure(run: Run, split: str, measure: str, title: str, series: str) 
     """
     frame, _ = points(run, [(split, measure, series)], "interactions")
     marks = {one.label: one.values[split, measure] for one in run.baselines if (split, measure) in one.values}
-    return line_chart(run, frame, "interactions", title, measure, {series: OKABE_ITO[0]}, {}, [], marks=marks)
+    return line_chart(run, frame, "interactions", title, measure, {series: OKABE_ITO[0]}, marks=marks)
 
 
 def offline_figure(run: Run, measure: str) -> Chart:
@@ -112,7 +113,7 @@ def offline_figure(run: Run, measure: str) -> Chart:
     marks = run.baseline.values if run.baseline else {}
     lines = {names[s]: marks[s, measure] for s in shown if (s, measure) in marks}
     colours = {names[s]: SPLIT_COLOURS[names[s]] for s in shown}
-    return line_chart(run, frame, "interactions", _upper(measure), measure, colours, lines, [])
+    return line_chart(run, frame, "interactions", _upper(measure), measure, colours, lines=lines)
 
 
 def comparison_figure(runs: Mapping[str, Run], split: str, measure: str, data: str = "") -> Chart:
@@ -142,7 +143,8 @@ def comparison_figure(runs: Mapping[str, Run], split: str, measure: str, data: s
     title = ", ".join(filter(None, (_upper(measure), data, describe.SPLIT_NAMES[split])))
     seeds = sorted({len(run.seeds) for run in runs.values()})
     band = "One seed each: no interval" if seeds == [1] else wording.seeds_in_words(*seeds)
-    return line_chart(first, Frame.concat(parts), over, title, measure, colours, lines, notes, band, marks)
+    frame = Frame.concat(parts)
+    return line_chart(first, frame, over, title, measure, colours, notes, lines=lines, marks=marks, band=band)
 
 
 def save(chart: Chart, path: str | os.PathLike[str], *, scale: float = 2.0) -> Path:
@@ -215,10 +217,11 @@ def line_chart(
     title: str,
     measure: str,
     colours: Mapping[str, str],
-    lines: Mapping[str, float],
-    notes: Sequence[str],
+    notes: Sequence[str] = (),
+    *,
+    lines: Mapping[str, float] = NO_LINES,
+    marks: Mapping[str, float] = NO_LINES,
     band: str = "",
-    marks: Mapping[str, float] | None = None,
 ) -> Chart:
     """Curves with bands, in the style of all figures.
 
@@ -229,15 +232,15 @@ def line_chart(
         title: Of the figure.
         measure: Title of the vertical axis.
         colours: By series.
-        lines: Values of the run's baseline by series, dashed in the colour of the series.
         notes: Further words for the subtitle.
-        band: How the spread is shown where several runs are compared; replaces the run's caveats.
+        lines: Values of the run's baseline by series, dashed in the colour of the series.
         marks: Further dashed lines, by what is written on them.
+        band: How the spread is shown where several runs are compared; replaces the run's caveats.
     """
     comparing = bool(band)
     first = band or wording.seeds_in_words(len(run.seeds))
     said = [first, *notes] if comparing else ["; ".join([first, *notes]), *describe.caveats(run)]
-    dashed = [*lines.values(), *(marks or {}).values()]
+    dashed = [*lines.values(), *marks.values()]
     domain = nice_domain([*np.concatenate([frame["mean"], frame["low"], frame["high"]]).tolist(), *dashed])
     xs = frame["x"].tolist() or [0.0, 1.0]  # a run whose values are not finite has a chart without a curve
     panel = Panel(NAMED_WIDTH if dashed else WIDTH, HEIGHT, (min(xs), max(xs)), domain)
@@ -256,9 +259,9 @@ def line_chart(
         panel.line(part.select(("x", "mean")).tuples(), colours[name], dash=dash)
     for name, value in lines.items():
         panel.line(_across(panel, value), INK if comparing else colours[name], width=1.5, dash="5 4", opacity=0.9)
-    for value in (marks or {}).values():
+    for value in marks.values():
         panel.line(_across(panel, value), MUTED, width=1.5, dash="5 4")
-    names = dict(marks or {})
+    names = dict(marks)
     if lines and run.baseline:  # one name for the lines of all series
         names[run.baseline.label] = max(lines.values())
     _write_names(panel, names)

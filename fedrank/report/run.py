@@ -117,7 +117,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a page, which is folded until a reader opens it.
+    """A section of a page, which is folded until a reader opens it; one without content is left out.
 
     Attributes:
         anchor: Its anchor: lower-case letters.
@@ -128,6 +128,11 @@ class Section:
     anchor: str
     title: str
     content: tuple[Any, ...]
+
+    @property
+    def has_content(self) -> bool:
+        """True if there is anything in it."""
+        return any(part is not None for part in self.content)
 
 
 @dataclass(frozen=True)
@@ -160,14 +165,6 @@ class Line:
     warning: bool = False
 
 
-#: Settings that most tasks have and a reader looks for first, and what they are called.
-SETTING_NAMES = {
-    "protocol": "protocol",
-    "data": "data",
-    "rounds": "rounds",
-    "seeds": "seeds",
-    "learning_rate": "learning rate",
-}
 #: Titles of axes where what is counted are messages.
 MESSAGE_AXES = {
     "interactions": "messages so far, in both directions (one seed)",
@@ -188,7 +185,6 @@ class Shown(abc.ABC):
         spread_baselines: Whether baselines were trained with the run's seeds, so that they have their own spread
             and a difference to their mean has no interval.
         axis_titles: Titles of axes that are others than usual, by axis; ``{many}`` stands for the parties.
-        setting_names: Dotted names of the settings that a reader looks for first, in order, and what they are called.
         every_message_folded: Whether the table of all messages is folded away, because there are many kinds.
         reads_every_ledger_line: Whether the table of the ledger, one row a message type, is shown.
         replicates: Dotted names of the settings of data that make runs replicates of one another, such as folds, over
@@ -203,7 +199,6 @@ class Shown(abc.ABC):
     learnt: str = "over seeds"
     spread_baselines: bool = False
     axis_titles: ClassVar[Mapping[str, str]] = {}
-    setting_names: ClassVar[Mapping[str, str]] = {}
     every_message_folded: bool = False
     reads_every_ledger_line: bool = True
     replicates: tuple[str, ...] = ("data_seed",)

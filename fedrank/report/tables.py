@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fedrank.core.errors import FedrankError
 from fedrank.core.trees import Json, flat
+from fedrank.engine.settings import from_dict, settings_of
 from fedrank.report import describe, wording
 from fedrank.report.html import Html, h, join
 from fedrank.report.run import Run
@@ -128,14 +130,13 @@ def _difference(run: Run, estimate: Estimate, mark: float) -> Estimate | Interva
 
 
 def config_table(run: Run) -> Table:
-    """Every setting of the run, those first that a reader looks for first."""
-    settings, called = dict(flat(run.config)), run.shown.setting_names
-    known = [k for k in called if k in settings]
-    rows = [
-        {"setting": called.get(k, k), "key": k, "value": settings[k]}
-        for k in [*known, *(k for k in settings if k not in known)]
-    ]
-    columns = (Column("setting", "setting"), Column("value", "value"), Column("key", "key in config.toml", code=True))
+    """Every setting of the run, and what it is."""
+    try:
+        known = {name: one.metadata.get("help") for name, _, one in settings_of(from_dict(dict(run.config)))}
+    except FedrankError:  # of a package that is not installed, or an object of the caller's own
+        known = {}
+    rows = [{"key": key, "value": value, "help": known.get(key) or ""} for key, value in flat(run.config)]
+    columns = (Column("key", "setting", code=True), Column("value", "value"), Column("help", "what it is"))
     return Table("Configuration", columns, tuple(rows))
 
 

@@ -13,7 +13,7 @@ from fedrank.core.trees import Json
 from fedrank.report.claims import Measured, Named, Number, Opening, Sentence, Share, head, say
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.html import Html, bullets, document, h, section, warn, write_document
-from fedrank.report.statistics import p_is
+from fedrank.report.statistics import Interval, p_is
 from fedrank.report.tables import Column, Table
 from fedrank.report.wording import in_words
 from fedrank.silos.sceptic.compare import RECOMMENDED, Answer, Row, compare_aucs
@@ -215,17 +215,15 @@ def ways_table(one: Answer) -> Table:
     rows = tuple(
         {
             "way": _title(row) + (" ←" if row.way == one.recommended else ""),
-            "auc": f"{row.auc.value:.3f} ({_ends(row.auc.interval(), signed=False)})",
-            "gain": "–"
-            if row.way == "alone"
-            else f"{_sign(row.over_alone.value)} ({_ends(row.over_alone.interval())})",
+            "auc": Interval(row.auc.value, *row.auc.interval()),
+            "gain": None if row.way == "alone" else Interval(row.over_alone.value, *row.over_alone.interval()),
             "what": row.about.says,
         }
         for row in one.rows
     )
     columns = (
-        Column("way", "way"), Column("auc", "AUC", numeric=True), Column("gain", "over alone", numeric=True),
-        Column("what", "what it is"),
+        Column("way", "way"), Column("auc", "AUC", numeric=True, digits=_DIGITS),
+        Column("gain", "over alone", numeric=True, signed=True, digits=_DIGITS), Column("what", "what it is"),
     )  # fmt: skip
     return Table(
         f"Every way to a model for {one.name}", columns, rows, ("←: the way that is recommended by all rows.",)
@@ -311,9 +309,8 @@ def _flow(one: Answer) -> Table:
     return Table("Rows", columns, rows)
 
 
-def _ends(ends: tuple[float, float], signed: bool = True) -> str:
-    form = "+.3f" if signed else ".3f"
-    return f"{ends[0]:{form}} to {ends[1]:{form}}".replace("-", "−")
+def _ends(ends: tuple[float, float]) -> str:
+    return f"{_sign(ends[0])} to {_sign(ends[1])}"
 
 
 def _sign(value: float) -> str:

@@ -69,9 +69,7 @@ def learning_figure(run: Run, target: str) -> Chart:
         frame = frame.with_columns({end: frame[end].clip(0.0, 1.0) for end in ("low", "high")})
     marks = {_LABELS[name]: value for name, value in baseline_values(run, target).items()}
     colours = {label: colour for _, _, label, colour in shown}
-    return figures.line_chart(
-        run, frame, "round", f"{measure} of {target}’s model", measure, colours, {}, [], marks=marks
-    )
+    return figures.line_chart(run, frame, "round", f"{measure} of {target}’s model", measure, colours, marks=marks)
 
 
 def arm_figure(run: Run, target: str, column: str) -> Chart:
@@ -106,7 +104,7 @@ def arm_figure(run: Run, target: str, column: str) -> Chart:
     axis = {"increment": f"increment of {measured_by(run)}", "estimate": "estimated reward"}[column]
     colours = _colours(shown.values())
     zero = {"": 0.0} if column == "increment" else {}
-    return figures.line_chart(run, frame, "round", titles[column], axis, colours, {}, notes, marks=zero)
+    return figures.line_chart(run, frame, "round", titles[column], axis, colours, notes, marks=zero)
 
 
 def played_figure(run: Run, target: str) -> Chart:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from typing_extensions import override
@@ -21,7 +21,7 @@ from fedrank.report import describe, sections, wording
 from fedrank.report.charts import Chart
 from fedrank.report.claims import Opening
 from fedrank.report.html import Html, bullets, h, warn
-from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Section, Shown
+from fedrank.report.run import MESSAGE_AXES, Line, Page, Run, Section, Shown
 from fedrank.report.tables import Table, final_table, to_json
 from fedrank.silos.report import figures as silo_figures
 from fedrank.silos.report import tables as silo_tables
@@ -146,19 +146,6 @@ class SilosShown(Shown):
     counted = "messages"
     spread_baselines = True
     axis_titles = MESSAGE_AXES
-    setting_names: ClassVar[Mapping[str, str]] = {
-        **SETTING_NAMES,
-        "silos.target": "target",
-        "silos.train": "training rows of a silo, or their share",
-        "silos.inverted": "silo with inverted labels",
-        "silos.exclude": "silos left out",
-        "bandit.rule": "decision rule",
-        "bandit.arms": "arms",
-        "network.widths": "hidden layers of the network",
-        "network.norm": "normalisation",
-        "network.crossing": "what of a model crosses",
-        "network.epochs": "epochs of a round",
-    }
 
     @override
     def read(self, folder: Path, config: Mapping[str, Json], *, finished: bool) -> Any:

@@ -362,7 +362,7 @@ def _drawn(run: Run, series: Mapping[str, tuple[float, ...]], title: str, measur
     colours = dict(zip(mine, palette if len(mine) > 1 else figures.OKABE_ITO[:1], strict=False))
     colours |= dict(zip(others, (figures.OKABE_ITO[6], figures.OKABE_ITO[4], figures.OKABE_ITO[5]), strict=False))
     notes = ["fresh users, without exploration; by round of the stay"]
-    return figures.line_chart(run, frame, "round", title, measure, colours, {}, notes)
+    return figures.line_chart(run, frame, "round", title, measure, colours, notes)
 
 
 def stay_words(stays: Mapping[str, Stay]) -> list[Html]:

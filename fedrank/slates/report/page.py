@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from typing_extensions import override
 
@@ -23,7 +23,7 @@ from fedrank.report.claims import Comparison, Measured, Named, Number, Opening, 
 from fedrank.report.curves import NOTHING_YET
 from fedrank.report.figures import Level
 from fedrank.report.html import h
-from fedrank.report.run import SETTING_NAMES, Line, Page, Run, Section, Shown
+from fedrank.report.run import Line, Page, Run, Section, Shown
 from fedrank.report.statistics import Estimate
 from fedrank.report.tables import Table, to_json
 from fedrank.slates.report import tables
@@ -141,23 +141,15 @@ def _privacy(run: Run, slates: SlateRun) -> Number | None:
 MOST_PLATFORMS = 5
 
 
-def _trial(run: Run) -> Section | None:
-    """Section of the trial of the plan; None where nothing was planned, or before the end."""
-    table = tables.trial_table(run)
-    return None if table is None else Section("trial", "Is the plan better than what it replaces?", (table,))
-
-
-def _stay(run: Run, drawn: Mapping[str, Chart]) -> Section | None:
-    """Section of what is served over a stay, and why; None before the run has ended."""
-    said = stay_words(slates_of(run).stays)
+def _stay(run: Run, drawn: Mapping[str, Chart]) -> Section:
+    """Section of what is served over a stay, and why; empty before the run has ended."""
     pictures = [
         drawn[name].figure(name, f"{about}, round by round, beside the best possible and random slates.")
         for name, about in zip(FIGURES, ("Share of kale of what users click", "Satisfaction of users"), strict=True)
         if name in drawn
     ]
-    if not said and not pictures:
-        return None
-    return Section("stay", "What is served when", (*said, h("div", *pictures, class_="charts")))
+    charts = h("div", *pictures, class_="charts") if pictures else None
+    return Section("stay", "What is served when", (*stay_words(slates_of(run).stays), charts))
 
 
 def _about(name: str) -> str:
@@ -167,18 +159,6 @@ def _about(name: str) -> str:
     whose = name.removeprefix("engagement-")
     on = "all platforms together" if whose == "all" else f"platform {whose.upper()}"
     return f"Learning curve of a fresh user’s engagement, {on}, with fixed policies and the optimum as dashed lines"
-
-
-def _faults(run: Run) -> Section | None:
-    """Section of the faults of the published code that are on; None if none is."""
-    faults = tables.faults_table(run)
-    if faults is None:
-        return None
-    said = (
-        "These settings do as the published code does, and not as the publication means. Each is switched off by its "
-        "setting."
-    )
-    return Section("faults", "Faults of the published code", (h("p", said), faults))
 
 
 #: Measures with a figure in a comparison: engagement in all, and of three platforms.
@@ -194,15 +174,6 @@ class SlatesShown(Shown):
     learnt = "learnt from clicks"
     every_message_folded = True
     reads_every_ledger_line = False  # a line of the ledger is of all rounds from one evaluation to the next
-    setting_names: ClassVar[Mapping[str, str]] = {
-        **SETTING_NAMES,
-        "world.preset": "users",
-        "world.platforms": "platforms K",
-        "world.candidates": "candidates N of a platform",
-        "world.slate": "items n of a slate",
-        "slates.feedback": "who has clicks and engagement",
-        "slates.discount": "discount γ",
-    }
 
     @override
     def read(self, folder: Path, config: Mapping[str, Json], *, finished: bool) -> SlateRun:
@@ -337,11 +308,11 @@ class SlatesShown(Shown):
             (
                 _stay(run, charts),
                 sections.found(tables.verdicts(run)),
-                _trial(run),
+                Section("trial", "Is the plan better than what it replaces?", (tables.trial_table(run),)),
                 Section("who", "Who is who", (tables.parties_table(run),)),
                 sections.curves(run, charts, curves, "How they learnt"),
                 Section("final", "Engagement", (tables.platforms_table(run), tables.policies_table(run))),
-                _faults(run),
+                Section("faults", "Faults of the published code", (tables.faults_table(run),)),
                 sections.left(run, tables.crossed_table(run)),
                 sections.privacy(run),
                 Section("users", "Users", (tables.world_table(run),)),

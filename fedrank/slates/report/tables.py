@@ -92,6 +92,8 @@ def ledger_words(run: Run) -> list[str]:
     return out
 
 
+#: What curves are of.
+_ENGAGEMENT = "engagement of a user"
 #: Points of the curve while learning, whose single users differ by a fifth of the mean and more.
 _POINTS = 20
 
@@ -110,9 +112,7 @@ def learning_figure(run: Run, measure: str) -> Chart:
     title = "All platforms together" if platform is None else f"Platform {_said(slates, platform)}"
     notes = [f"{slates.judges:,} fresh users a seed, no exploration"]
     said, marks = _said(slates, platform), slates.lines(measure)
-    return figures.line_chart(
-        run, frame, "users", title, "engagement of a user", {said: colour}, {}, notes, marks=marks
-    )
+    return figures.line_chart(run, frame, "users", title, _ENGAGEMENT, {said: colour}, notes, marks=marks)
 
 
 def online_figure(run: Run) -> Chart | None:
@@ -129,7 +129,7 @@ def online_figure(run: Run) -> Chart | None:
         _said(slates, name): figures.OKABE_ITO[1 + place % 6] for place, name in enumerate(slates.names)
     }  # a platform has the same colour in every figure
     notes = ["exploration included", *([f"each point the mean of {block} users"] if block > 1 else [])]
-    return figures.line_chart(run, frame, "users", "While they learnt", "engagement of a user", colours, {}, notes)
+    return figures.line_chart(run, frame, "users", "While they learnt", _ENGAGEMENT, colours, notes)
 
 
 def slates_of(run: Run) -> SlateRun:
@@ -403,7 +403,8 @@ def faults_table(run: Run) -> Table | None:
     if not rows:
         return None
     columns = (Column("name", "fault"), Column("what", "what it does"), Column("key", "setting", code=True))
-    return Table("Faults of the published code that are on", columns, rows)
+    note = "They do as the published code does, and not as the publication means. Each is switched off by its setting."
+    return Table("Faults of the published code that are on", columns, rows, (note,))
 
 
 def crossed_table(run: Run) -> Table | None:

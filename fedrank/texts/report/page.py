@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from typing_extensions import override
 
@@ -20,7 +20,7 @@ from fedrank.report.charts import Chart
 from fedrank.report.claims import Comparison, Measured, Number, Opening, Sentence, list_all, say
 from fedrank.report.figures import Level
 from fedrank.report.html import bullets, h, warn
-from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Section, Shown
+from fedrank.report.run import MESSAGE_AXES, Line, Page, Run, Section, Shown
 from fedrank.report.tables import Table, to_json
 from fedrank.texts.report import privacy, tables
 from fedrank.texts.report.files import BM25, BM25_EXACT, FEDERATED, LOCAL, METHODS, read_texts
@@ -154,15 +154,6 @@ class TextsShown(Shown):
     spread_baselines = True
     every_message_folded = True
     axis_titles = MESSAGE_AXES
-    setting_names: ClassVar[Mapping[str, str]] = {
-        **SETTING_NAMES,
-        "texts.silos": "silos that one collection is cut into",
-        "texts.cut": "how it is cut",
-        "sketch.mode": "how silos see each other's documents",
-        "sketch.epsilon": "ε of an occurrence",
-        "training.loss": "loss",
-        "training.beta": "weight β of cross pairs",
-    }
 
     @override
     def read(self, folder: Path, config: Mapping[str, Json], *, finished: bool) -> Any:
@@ -267,7 +258,7 @@ class TextsShown(Shown):
 
     @override
     def page(self, run: Run, charts: Mapping[str, Chart]) -> Page:
-        search, warning = tables.search_table(run), privacy.warning(run)
+        warning = privacy.warning(run)
         warned = (tables.unprotected(run), tables.READABLE_TO_SILOS)  # said by the warning
         return Page(
             self.opening(run),
@@ -275,7 +266,7 @@ class TextsShown(Shown):
             (
                 sections.found(verdicts(run)),
                 Section("methods", "Methods", (tables.methods_table(run), tables.queries_table(run))),
-                Section("search", "Searching together", (search,)) if search is not None else None,
+                Section("search", "Searching together", (tables.search_table(run),)),
                 _silos(run, charts),
                 sections.curves(run, charts, _CURVES),
                 _privacy(run),

@@ -431,7 +431,7 @@ def learning_figure(run: Run, scope: str = "own") -> Chart | None:
     marks = texts.baseline_values("test", named)
     what = "own documents" if scope == "own" else "search of all silos’ documents"
     colours = {label: COLOURS[label] for _, _, label in series}
-    return figures.line_chart(run, frame, "round", f"{measure} by round, {what}", measure, colours, {}, [], marks=marks)
+    return figures.line_chart(run, frame, "round", f"{measure} by round, {what}", measure, colours, marks=marks)
 
 
 def gate_figure(run: Run) -> Any | None:

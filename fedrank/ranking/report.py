@@ -25,6 +25,7 @@ class RankingShown(CurvesShown):
 
     party = ("device", "devices")
     learnt = "learnt from clicks"
+    baseline_names: ClassVar[Mapping[str, str]] = {"own rankers": "own rankers"}
     where: ClassVar[Mapping[str, str]] = {
         "test": "on queries it has not seen",
         "vali": "on validation queries",
@@ -83,10 +84,6 @@ class RankingShown(CurvesShown):
         if run.setting("protocol") in _CENTRAL:
             return ["Nothing crosses: one service has everything. What its users send to it is not counted here."]
         return None
-
-    @override
-    def baseline_label(self, name: str) -> str:
-        return name if name == "own rankers" else f"{name} (labels)"
 
     @override
     def baseline_notes(self, run: Run) -> list[str]:

@@ -230,7 +230,7 @@ def comparison_table(runs: Mapping[str, Run], *, most_telling: bool = False, poo
         wording.spread_note(*(len(run.seeds) for run in runs.values())),
         *(pooled_words(runs) if pool else ()),
     ]
-    notes.extend(dict.fromkeys(note for run in runs.values() for note in run.shown.comparison_notes()))
+    notes.extend(dict.fromkeys(note for run in runs.values() for note in run.shown.comparison_notes))
     for label, run in runs.items():
         notes.extend(f"{label}: {caveat}." for caveat in describe.caveats(run))
     return Table("Final values", titles, tuple(rows), tuple(notes))

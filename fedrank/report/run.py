@@ -184,8 +184,11 @@ class Shown(abc.ABC):
         learnt: Title of the column with the protocol's own values.
         spread_baselines: Whether baselines were trained with the run's seeds, so that they have their own spread
             and a difference to their mean has no interval.
+        baseline_names: Baselines that were not trained on labels, and what they are called; None: all by their own names.
+        generated_words: The caveat of a run on generated data.
+        generated_sentence: A sentence for running text: the data was generated, and what that means for the numbers.
+        comparison_notes: Notes below a comparison of such runs.
         axis_titles: Titles of axes that are others than usual, by axis; ``{many}`` stands for the parties.
-        every_message_folded: Whether the table of all messages is folded away, because there are many kinds.
         reads_every_ledger_line: Whether the table of the ledger, one row a message type, is shown.
         replicates: Dotted names of the settings of data that make runs replicates of one another, such as folds, over
             which values may be averaged.
@@ -198,8 +201,11 @@ class Shown(abc.ABC):
     over: str = "interactions"
     learnt: str = "over seeds"
     spread_baselines: bool = False
+    baseline_names: ClassVar[Mapping[str, str] | None] = None
+    generated_words: str = "Generated data: no real collection"
+    generated_sentence: str = "The data is generated: the numbers say nothing about real people."
+    comparison_notes: tuple[str, ...] = ()
     axis_titles: ClassVar[Mapping[str, str]] = {}
-    every_message_folded: bool = False
     reads_every_ledger_line: bool = True
     replicates: tuple[str, ...] = ("data_seed",)
 
@@ -228,7 +234,7 @@ class Shown(abc.ABC):
 
     def baseline_label(self, name: str) -> str:
         """The name of a baseline of ``baselines.json`` in figures and tables."""
-        return name
+        return name if self.baseline_names is None else self.baseline_names.get(name, f"{name} (labels)")
 
     # ------------------------------------------------------------------------------------------------- a run in words
 
@@ -256,14 +262,6 @@ class Shown(abc.ABC):
         if run.environment.get("generated") is not None:
             return bool(run.environment["generated"])
         return str(run.setting("data")).startswith("generated")
-
-    def generated_words(self) -> str:
-        """The caveat of a run on generated data."""
-        return "Generated data: no real collection"
-
-    def generated_sentence(self) -> str:
-        """A sentence for running text: the data was generated, and what that means for the numbers."""
-        return "The data is generated: the numbers say nothing about real people."
 
     def caveats(self, run: Run) -> list[str]:
         """Caveats that a reader of any number of this run must know, besides those of every task."""
@@ -342,10 +340,6 @@ class Shown(abc.ABC):
         return 1.0
 
     # ----------------------------------------------------------------------------------------------------- comparisons
-
-    def comparison_notes(self) -> list[str]:
-        """Notes below a comparison of such runs."""
-        return []
 
     def privacy_table(self, runs: Mapping[str, Run]) -> Any:
         """Table of the ε that several runs spend (:class:`~fedrank.report.tables.Table`); None where a page says it."""

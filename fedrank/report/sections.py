@@ -73,23 +73,18 @@ def left(run: Run, *more: object) -> Section:
 
     Args:
         run: The run.
-        more: What stands between the words and the tables.
+        more: What stands between the words and the tables, which are then folded away.
     """
-    _, many = describe.party(run)
     said = run.shown.crossed_title(run)
     if said is not None:
         return Section("left", said, tuple(h("p", line) for line in words.ledger_words(run)))
-    parts: list[object] = [bullets(words.ledger_words(run)), *more]
-    all_of_it: list[object] = []
-    if run.ledger is not None and len(run.ledger) and run.shown.reads_every_ledger_line:
-        all_of_it.append(words.ledger_table(run))
-    fields = words.fields_table(run)
-    if fields is not None:
-        all_of_it.append(fields)
-    if all_of_it and run.shown.every_message_folded:
-        all_of_it = [h("details", h("summary", "Every message and its fields"), *all_of_it)]
-    parts += all_of_it
-    return Section("left", f"What left the {many}", tuple(parts))
+    crossed = run.ledger is not None and len(run.ledger) and run.shown.reads_every_ledger_line
+    found = (words.ledger_table(run) if crossed else None, words.fields_table(run))
+    every: list[object] = [table for table in found if table is not None]
+    if every and more:
+        every = [h("details", h("summary", "Every message and its fields"), *every)]
+    title = f"What left the {describe.party(run)[1]}"
+    return Section("left", title, (bullets(words.ledger_words(run)), *more, *every))
 
 
 def privacy(run: Run) -> Section:
@@ -117,17 +112,15 @@ def repeat(run: Run) -> Section:
     return Section("repeat", "Run it again", tuple(parts))
 
 
-def configuration(run: Run, *more: Html, notes: bool = True) -> Section:
+def configuration(run: Run, *, notes: bool = True) -> Section:
     """Settings and environment, and what must be known about the data unless the page says that elsewhere."""
-    left = tables.config_table(run)
     said = (run.model or {}).get("notes") or () if notes else ()
     return Section(
         "configuration",
         "Configuration and environment",
         (
-            h("div", h("div", left), h("div", tables.environment_table(run)), class_="two"),
+            h("div", h("div", tables.config_table(run)), h("div", tables.environment_table(run)), class_="two"),
             *(h("p", f"Data: {note}", class_="note") for note in said),
-            *more,
         ),
     )
 

@@ -131,13 +131,18 @@ def _difference(run: Run, estimate: Estimate, mark: float) -> Estimate | Interva
 
 def config_table(run: Run) -> Table:
     """Every setting of the run, and what it is."""
+    return settings_table(run, "Configuration", dict(flat(run.config)))
+
+
+def settings_table(run: Run, title: str, values: Mapping[str, Json], notes: Sequence[str] = ()) -> Table:
+    """Values by dotted names of settings, with what each setting is; a name that is no setting stands for itself."""
     try:
         known = {name: one.metadata.get("help") for name, _, one in settings_of(from_dict(dict(run.config)))}
     except FedrankError:  # of a package that is not installed, or an object of the caller's own
         known = {}
-    rows = [{"key": key, "value": value, "help": known.get(key) or ""} for key, value in flat(run.config)]
+    rows = [{"key": key, "value": value, "help": known.get(key) or ""} for key, value in values.items()]
     columns = (Column("key", "setting", code=True), Column("value", "value"), Column("help", "what it is"))
-    return Table("Configuration", columns, tuple(rows))
+    return Table(title, columns, tuple(rows), tuple(notes))
 
 
 def environment_table(run: Run) -> Table:

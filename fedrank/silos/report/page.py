@@ -134,10 +134,6 @@ def _rest(run: Run) -> str:
     return "" if count <= MOST_TARGETS else f" Figures are of the first {MOST_TARGETS} of {count} targets."
 
 
-#: Baselines, and how figures and tables call them.
-_BASELINES = {"alone": "target alone", "everyone": "everyone (federated averaging)"}
-
-
 class SilosShown(Shown):
     """Figures and tables of a run: help between silos, curves of the target's model, arms."""
 
@@ -145,6 +141,10 @@ class SilosShown(Shown):
     person = "person"
     counted = "messages"
     spread_baselines = True
+    baseline_names: ClassVar[Mapping[str, str]] = {
+        "alone": "target alone",
+        "everyone": "everyone (federated averaging)",
+    }
     axis_titles = MESSAGE_AXES
 
     @override
@@ -160,10 +160,6 @@ class SilosShown(Shown):
                 f"{file}: no AUC is defined: the target's rows to judge by have one label only. Choose another."
             )
         return out
-
-    @override
-    def baseline_label(self, name: str) -> str:
-        return _BASELINES.get(name, f"{name} (labels)")
 
     @override
     def baseline_notes(self, run: Run) -> list[str]:

@@ -302,10 +302,7 @@ class Stay:
     @property
     def mean_kale(self) -> tuple[float, ...]:
         """Mean over the platforms, by round."""
-        return tuple(
-            math.fsum(known) / len(known) if (known := [one for one in row if math.isfinite(one)]) else math.nan
-            for row in zip(*self.kale.values(), strict=True)
-        )
+        return tuple(map(_mean, zip(*self.kale.values(), strict=True)))
 
 
 def read_stays(folder: Path) -> dict[str, Stay]:

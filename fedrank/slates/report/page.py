@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
@@ -172,16 +172,18 @@ class SlatesShown(Shown):
     digits = 1
     over = "users"
     learnt = "learnt from clicks"
-    every_message_folded = True
+    baseline_names: ClassVar[Mapping[str, str]] = {name: name for name in POLICIES}
+    generated_words = "Generated users: no real people"
+    generated_sentence = "The users are simulated: the numbers say nothing about real people."
+    comparison_notes = (
+        "engagement: of a user's stay, without a discount; test: fresh users, without exploration.",
+        "Fixed policies, the optimum and regret are on the page of each run.",
+    )
     reads_every_ledger_line = False  # a line of the ledger is of all rounds from one evaluation to the next
 
     @override
     def read(self, folder: Path, config: Mapping[str, Json], *, finished: bool) -> SlateRun:
         return read_slates(folder, config, finished=finished)
-
-    @override
-    def baseline_label(self, name: str) -> str:
-        return name if name in POLICIES else f"{name} (labels)"
 
     @override
     def subject(self, run: Run) -> str:
@@ -194,14 +196,6 @@ class SlatesShown(Shown):
     @override
     def generated(self, run: Run) -> bool:
         return True  # the world makes users up
-
-    @override
-    def generated_words(self) -> str:
-        return "Generated users: no real people"
-
-    @override
-    def generated_sentence(self) -> str:
-        return "The users are simulated: the numbers say nothing about real people."
 
     @override
     def more_caveats(self, run: Run) -> list[str]:
@@ -241,13 +235,6 @@ class SlatesShown(Shown):
         users = {run.details.users_in_words for run in runs.values()}
         of = "" if len(users) == 1 else f" of {label}"
         return {f"{name}{of}": value for name, value in first.details.lines(measure, (RANDOM, OPTIMUM)).items()}
-
-    @override
-    def comparison_notes(self) -> list[str]:
-        return [
-            "engagement: of a user's stay, without a discount; test: fresh users, without exploration.",
-            "Fixed policies, the optimum and regret are on the page of each run.",
-        ]
 
     @override
     def data_settings(self, run: Run) -> list[str]:

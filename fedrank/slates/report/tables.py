@@ -14,7 +14,7 @@ from fedrank.report.charts import Chart
 from fedrank.report.claims import Comparison, Verdict, diff_words
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, curve, difference, final_values, mean_interval
-from fedrank.report.tables import Column, Table, filled
+from fedrank.report.tables import Column, Table, filled, settings_table
 from fedrank.report.words import Flow, flows
 from fedrank.slates.report.files import (
     COPYING,
@@ -372,29 +372,11 @@ def parties_table(run: Run) -> Table:
 
 
 def world_table(run: Run) -> Table:
-    """Settings of the users."""
+    """Settings of the users, those that follow from the preset among them."""
     slates = slates_of(run)
-    world = slates.world
-    facts = {
-        "world": world.get("preset"),
-        "candidates N in a round, slate n": f"{wording.number(world.get('candidates'))}, "
-        f"{wording.number(world.get('slate'))}",
-        "candidates of the platforms": "the same" if world.get("shared_candidates") else "each its own",
-        "satisfaction follows consumption, τ": world.get("sensitivity"),
-        "what is left of consumption a tick later, β": world.get("memory_discount"),
-        "noise on the satisfaction that platforms see": world.get("observation_noise"),
-        "a high kaleness is": {"recsim-code": "chocolate (RecSim’s code)", "paper": "kale (the publications)"}.get(
-            str(world.get("semantics")), world.get("semantics")
-        ),
-        "choice of a slate": world.get("choice"),
-        "who comes first in a round": world.get("turns"),
-        "rounds of a user’s stay": slates.stay,
-        "users of a run, one after the other": slates.users,
-    }
-    rows = tuple({"what": what, "value": value} for what, value in facts.items() if value is not None)
-    return Table(
-        "The users, made up by a program", (Column("what", "what"), Column("value", "value")), rows, slates.notes
-    )
+    facts = {f"world.{key}": value for key, value in slates.world.items() if key != "rounds_per_episode"}
+    facts |= {"rounds of a user’s stay": slates.stay, "users of a run, one after the other": slates.users}
+    return settings_table(run, "The users, made up by a program", facts, slates.notes)
 
 
 def faults_table(run: Run) -> Table | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
@@ -152,7 +152,9 @@ class TextsShown(Shown):
     counted = "messages"
     over = "round"
     spread_baselines = True
-    every_message_folded = True
+    baseline_names: ClassVar[Mapping[str, str]] = {name: name for name in METHODS}
+    generated_sentence = "The texts are generated: the numbers say nothing about real ones."
+    comparison_notes = ("Single silos and other methods are on the page of each run; MAP-JOS is a cost, 1 is best.",)
     axis_titles = MESSAGE_AXES
 
     @override
@@ -163,10 +165,6 @@ class TextsShown(Shown):
         return read_texts(folder, finished=finished, measures=names)
 
     @override
-    def baseline_label(self, name: str) -> str:
-        return name if name in METHODS else f"{name} (labels)"
-
-    @override
     def subject(self, run: Run) -> str:
         return f"{len(run.details.silos)} silos"
 
@@ -175,10 +173,6 @@ class TextsShown(Shown):
         epsilon, data = run.setting("sketch.epsilon"), run.setting("data.name", run.setting("data"))
         mode = run.details.mode if epsilon is None else f"{run.details.mode}, ε = {wording.number(epsilon)}"
         return " · ".join((str(run.setting("protocol")), str(data), self.subject(run), mode))
-
-    @override
-    def generated_sentence(self) -> str:
-        return "The texts are generated: the numbers say nothing about real ones."
 
     @override
     def more_caveats(self, run: Run) -> list[str]:
@@ -215,10 +209,6 @@ class TextsShown(Shown):
     def lines(self, runs: Mapping[str, Run], split: str, measure: str) -> dict[str, float]:
         label, first = next(iter(runs.items()))
         return {f"{name} of {label}": value for name, value in first.details.baseline_values(split, measure).items()}
-
-    @override
-    def comparison_notes(self) -> list[str]:
-        return ["Single silos and other methods are on the page of each run; MAP-JOS is a cost, 1 is best."]
 
     @override
     def privacy_table(self, runs: Mapping[str, Run]) -> Table | None:

@@ -184,7 +184,7 @@ class Shown(abc.ABC):
         learnt: Title of the column with the protocol's own values.
         spread_baselines: Whether baselines were trained with the run's seeds, so that they have their own spread
             and a difference to their mean has no interval.
-        baseline_names: Baselines that were not trained on labels, and what they are called; None: all by their own names.
+        baseline_names: Baselines that were not trained on labels, and what they are called; None: their own names.
         generated_words: The caveat of a run on generated data.
         generated_sentence: A sentence for running text: the data was generated, and what that means for the numbers.
         comparison_notes: Notes below a comparison of such runs.

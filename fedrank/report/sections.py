@@ -6,7 +6,7 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 
-from fedrank.core.privacy_report import BASIC, PrivacyReport, Unit
+from fedrank.core.privacy_report import BASIC, Unit
 from fedrank.core.registry import bibtex
 from fedrank.report import describe, tables, wording, words
 from fedrank.report.charts import Chart
@@ -107,8 +107,7 @@ def repeat(run: Run) -> Section:
     parts = [h("p", "The run directory holds the whole configuration. This runs it again, with equal draws:")]
     parts.append(h("pre", f"fedrank run {shlex.quote(str(run.path / 'config.toml'))}"))
     if command := run.environment.get("command"):
-        text = shlex.join(map(str, command)) if isinstance(command, list) else str(command)
-        parts += [h("p", "It was started with:"), h("pre", text)]
+        parts += [h("p", "It was started with:"), h("pre", str(command))]
     return Section("repeat", "Run it again", tuple(parts))
 
 
@@ -136,31 +135,19 @@ def privacy_number(run: Run) -> Number | None:
     """ε of a person over the whole run and of one piece; None if the run has not written its statement yet."""
     if run.privacy is None:
         return None
-    _, one, unit = _epsilons(run)
-    said = _of_a_user(run.privacy)
-    user, label = said.epsilon, f"Privacy bound of a {run.shown.person} (ε)"
-    if math.isinf(user):
-        return Number(
-            label, said, "nothing is promised" if math.isinf(one) else f"{wording.epsilon_text(one)} per {unit}"
-        )
-    if user == one:
-        return Number(label, said, f"of everything a {run.shown.person} did, over the whole run")
-    little = ", which means little" if user > MEANINGFUL else ""
-    return Number(label, said, f"over the run{little}; {wording.epsilon_text(one)} per {unit}")
-
-
-def _of_a_user(privacy: PrivacyReport) -> Spent:
-    """ε of a user over the run as it adds up; where a run promises another, that."""
-    added = Spent(privacy, Unit.USER, BASIC)
-    return Spent(privacy, Unit.USER) if math.isinf(added.epsilon) else added
-
-
-def _epsilons(run: Run) -> tuple[PrivacyReport, float, Unit]:
-    """The run's statement, which it must have, and ε of an interaction or, where none is stated, of a round."""
-    assert run.privacy is not None
     units = {promise.unit for promise in run.privacy.promises}
     unit = Unit.INTERACTION if Unit.INTERACTION in units else Unit.ROUND
-    return run.privacy, run.privacy.epsilon(unit), unit
+    one, said = run.privacy.epsilon(unit), Spent(run.privacy, Unit.USER, BASIC)
+    if math.isinf(said.epsilon):  # as it adds up; where a run promises another, that
+        said = Spent(run.privacy, Unit.USER)
+    each = f"{wording.epsilon_text(one)} per {unit}"
+    if math.isinf(said.epsilon):
+        note = "nothing is promised" if math.isinf(one) else each
+    elif said.epsilon == one:
+        note = f"of everything a {run.shown.person} did, over the whole run"
+    else:
+        note = f"over the run{', which means little' if said.epsilon > MEANINGFUL else ''}; {each}"
+    return Number(f"Privacy bound of a {run.shown.person} (ε)", said, note)
 
 
 def citations(run: Run) -> str:

@@ -76,6 +76,13 @@ class Table:
         return to_html(self)
 
 
+def table_of(title: str, columns: Iterable[Column], rows: Iterable[Sequence[Json]], notes: Sequence[str] = ()) -> Table:
+    """A table whose rows are values in the order of its columns."""
+    columns = tuple(columns)
+    keys = [column.key for column in columns]
+    return Table(title, columns, tuple(dict(zip(keys, row, strict=True)) for row in rows), tuple(notes))
+
+
 def filled(columns: Iterable[Column], rows: Sequence[Mapping[str, Json]]) -> tuple[Column, ...]:
     """The columns in which any row has a value."""
     return tuple(column for column in columns if any(row.get(column.key) is not None for row in rows))
@@ -116,10 +123,8 @@ def final_table(run: Run) -> Table:
         columns.append(Column("baseline", run.baseline.label, numeric=True))
         columns.append(Column("difference", f"difference to {run.baseline.name}", numeric=True, signed=True))
         columns.extend(Column(f"baseline{i}", b.label, numeric=True) for i, b in enumerate(run.baselines[1:], 1))
-        notes.extend(run.shown.baseline_notes(run))
-        notes.extend(note for b in run.baselines for note in b.notes)
-    else:
-        notes.extend(run.shown.baseline_notes(run))
+    notes.extend(run.shown.baseline_notes(run))
+    notes.extend(note for b in run.baselines for note in b.notes)
     notes.append(wording.spread_note(*(seeds or {1})))
     return Table("Final values", tuple(columns), tuple(rows), (*notes, *(f"{c}." for c in describe.caveats(run))))
 

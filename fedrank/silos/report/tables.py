@@ -10,7 +10,7 @@ from fedrank.core.words import format_count
 from fedrank.report import wording
 from fedrank.report.run import Run
 from fedrank.report.statistics import Interval, final_values, mean_interval, p_is, p_value
-from fedrank.report.tables import Column, Table, filled
+from fedrank.report.tables import Column, Table, filled, table_of
 from fedrank.report.words import flows, models_in, models_of
 from fedrank.silos.report.figures import LOSS, SYMBOLS, baseline_values, measure_name, measured_by
 from fedrank.silos.report.files import Findings, Helper, Silos
@@ -126,7 +126,7 @@ def sceptic_table(run: Run, target: str) -> Table | None:
     if not about:
         return None
     rows = [
-        {"way": one["title"], "mean": one["mean"], "difference": difference_of(one)}
+        (one["title"], one["mean"], difference_of(one))
         for way, one in about["ways"].items()
         if one["kind"] == "baseline" or way == "recommended"
     ]
@@ -140,7 +140,7 @@ def sceptic_table(run: Run, target: str) -> Table | None:
         f"On {about['rows']:,.0f} rows of {target}, those that train and those that validate; the other silos’ "
         "training rows. Recommended: chosen inside these rows, see fedrank silos compare.",
     )
-    return Table(f"Simple baselines for {target}", columns, tuple(rows), notes)
+    return table_of(f"Simple baselines for {target}", columns, rows, notes)
 
 
 def look_table(run: Run, target: str) -> Table | None:
@@ -149,14 +149,12 @@ def look_table(run: Run, target: str) -> Table | None:
     if not about:
         return None
     rows = [
-        {
-            "silo": name,
-            "verdict": "; ".join([one["text"], *(_ALARMS[kind] for kind in one["alarms"])]),
-            "gain": None if one["gain"] is None else Interval(one["gain"], one["low"], one["high"]),
-            "p": p_value(one["p"]),
-            "weight": one["weight"],
-            "as": one["auc_as_it_is"],
-        }
+        (
+            name,
+            "; ".join([one["text"], *(_ALARMS[kind] for kind in one["alarms"])]),
+            None if one["gain"] is None else Interval(one["gain"], one["low"], one["high"]),
+            *(p_value(one["p"]), one["weight"], one["auc_as_it_is"]),
+        )
         for name, one in about["silos"].items()
     ]
     columns = (
@@ -173,7 +171,7 @@ def look_table(run: Run, target: str) -> Table | None:
         f"Recommended: {about['title']}, AUC {wording.format_value(auc, digits=DIGITS)}, over alone "
         f"{wording.format_value(gain, signed=True, digits=DIGITS)}, chosen anew in each fold of the rows of {target}.",
     )
-    return Table(f"A first look for {target}", columns, tuple(rows), notes)
+    return table_of(f"A first look for {target}", columns, rows, notes)
 
 
 #: What a first look calls what looks wrong at a silo.

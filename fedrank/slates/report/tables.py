@@ -14,7 +14,7 @@ from fedrank.report.charts import Chart
 from fedrank.report.claims import Comparison, Verdict, diff_words
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, curve, difference, final_values, mean_interval
-from fedrank.report.tables import Column, Table, filled, settings_table
+from fedrank.report.tables import Column, Table, filled, settings_table, table_of
 from fedrank.report.words import Flow, flows
 from fedrank.slates.report.files import (
     COPYING,
@@ -239,22 +239,20 @@ def platforms_table(run: Run) -> Table:
 def policies_table(run: Run) -> Table | None:
     """Fixed policies and what the run adds to them; None if the run has none."""
     slates = slates_of(run)
-    known = [name for name in (*POLICIES, COPYING, GREEDY) if slates.mark(name)]
+    known = [mark for name in (*POLICIES, COPYING, GREEDY) if (mark := slates.mark(name)) is not None]
     if not known:
         return None
-    measures = slates.measures[:_MOST_COLUMNS]
+    measures, total = slates.measures[:_MOST_COLUMNS], final_engagement(run, slates.measures[0])
     rows: list[dict[str, Json]] = []
-    for name in known:
-        mark = slates.mark(name)
-        assert mark is not None
-        row: dict[str, Json] = {"policy": name}
-        total, apart = final_engagement(run, slates.measures[0]), against(run, slates.measures[0], name)
+    for mark in known:
+        row: dict[str, Json] = {"policy": mark.name}
+        apart = against(run, slates.measures[0], mark.name)
         if total is not None and apart is not None and total.mean > apart.mean:
             part = 100 / (total.mean - apart.mean)
             half = None if apart.half is None else part * apart.half
             row["part"] = Estimate(part * apart.mean, half, apart.n, apart.method)
         for i, measure in enumerate(measures):
-            row |= {f"v{i}": _over_users(mark, measure), f"d{i}": against(run, measure, name)}
+            row |= {f"v{i}": _over_users(mark, measure), f"d{i}": against(run, measure, mark.name)}
         rows.append(row)
     columns = [Column("policy", "policy"), Column("part", "run − policy, % of it", numeric=True, signed=True, digits=1)]
     for i, measure in enumerate(measures):
@@ -283,21 +281,13 @@ def trial_table(run: Run) -> Table | None:
         Column("serves", "served"),
         Column("residuals", "residual tests, z"),
     )
-    rows: list[dict[str, Json]] = []
+    rows = []
     for seed, one in zip(run.seeds, slates.trial, strict=False):
         missed = "the model misses how items engage" if max(map(abs, one["residuals"])) > _RESIDUAL else ""
         scores = ", ".join(f"{score:+.1f}" for score in one["residuals"])
-        rows.append(
-            {
-                "seed": seed,
-                "over": _gain(one.get("over_fallback"))
-                if one["informs"]
-                else "no model: it says no more than its noise",
-                "myopic": _gain(one.get("over_myopic")),
-                "serves": "the plan" if one["serves"] == "plan" else "random slates",
-                "residuals": f"{scores}: {missed}" if missed else scores,
-            }
-        )
+        over = _gain(one.get("over_fallback")) if one["informs"] else "no model: it says no more than its noise"
+        served = "the plan" if one["serves"] == "plan" else "random slates"
+        rows.append((seed, over, _gain(one.get("over_myopic")), served, f"{scores}: {missed}" if missed else scores))
     how = (
         "Stays after the explorers were served by the plan, at random (the fallback) or by the best slate for now, by "
         "lot. Gains are of engagement at platforms with feedback, as a part of the fallback’s; 95 % intervals that are "
@@ -307,7 +297,7 @@ def trial_table(run: Run) -> Table | None:
         "The plan was not tested on users: slates.trial is 0, or the run has too few users for it. It is served, but "
         "where its fit says no more than its noise (slates.evidence): random slates are served there."
     )
-    return Table("Trial of the plan", columns, tuple(rows), (how if rows else none,))
+    return table_of("Trial of the plan", columns, rows, (how if rows else none,))
 
 
 #: z from which a residual test says that the model has missed something.
@@ -367,8 +357,7 @@ def parties_table(run: Run) -> Table:
         Column("learns", "learns from"),
         Column("sent", "is sent"),
     )
-    keys = [column.key for column in columns]
-    return Table("Platforms and coordinator", columns, tuple(dict(zip(keys, row, strict=True)) for row in rows))
+    return table_of("Platforms and coordinator", columns, rows)
 
 
 def world_table(run: Run) -> Table:
@@ -400,18 +389,9 @@ def crossed_table(run: Run) -> Table | None:
         kind = kind_of(flow)
         turns = {"run": 1, "round": rounds, "batch": batches}.get(kind, flow.messages / len(slates_of(run).names))
         each = flow.messages / turns if turns else math.nan
-        rows.append(
-            {
-                "exchange": flow.exchange,
-                "message": flow.message,
-                "way": "up" if flow.sender == "parties" else "down",
-                "when": kind,
-                "each": f"{each:,.3g}",
-                "bytes_each": flow.bytes_each,
-                "turn": wording.size(round(each * flow.bytes_each)),
-                "total": wording.size(flow.bytes),
-            }
-        )
+        way, turn = "up" if flow.sender == "parties" else "down", wording.size(round(each * flow.bytes_each))
+        sizes = flow.bytes_each, turn, wording.size(flow.bytes)
+        rows.append((flow.exchange, flow.message, way, kind, f"{each:,.3g}", *sizes))
     columns = (
         Column("exchange", "exchange", code=True),
         Column("message", "message", code=True),
@@ -424,7 +404,7 @@ def crossed_table(run: Run) -> Table | None:
     )
     counted = f": {rounds:,} rounds, and {batches:,} batches to learn from" if rounds or batches else ""
     note = f"One seed, all platforms together{counted}. up: to the coordinator; down: from it."
-    return Table("Everything that crossed (one seed)", columns, tuple(rows), (note,))
+    return table_of("Everything that crossed (one seed)", columns, rows, (note,))
 
 
 def verdicts(run: Run) -> list[str]:

@@ -11,7 +11,7 @@ from fedrank.core.words import format_count
 from fedrank.report import wording
 from fedrank.report.claims import Named, Number, Spent
 from fedrank.report.run import Run
-from fedrank.report.tables import Column, Table, filled
+from fedrank.report.tables import Column, Table, filled, table_of
 from fedrank.texts.report.files import READABLE, InsiderReads, TextRun
 from fedrank.texts.report.tables import details_of
 
@@ -85,10 +85,7 @@ def epsilon_table(run: Run) -> Table | None:
             "Not covered: a number of this size promises nothing.",
         ),
     )
-    rows = [
-        {"what": what, "epsilon": wording.epsilon_text(value), "note": "No bound." if math.isinf(value) else note}
-        for value, what, note in known
-    ]
+    rows = [(what, wording.epsilon_text(e), "No bound." if math.isinf(e) else note) for e, what, note in known]
     columns = (Column("what", "what"), Column("epsilon", "ε", numeric=True), Column("note", "in words"))
     scale = got["scale"]
     noise = f"Noise: {run.privacy.mechanism}"
@@ -97,7 +94,7 @@ def epsilon_table(run: Run) -> Table | None:
     kind = "Count Sketch" if shape["kind"] == "count" else "Count-Min"
     cells = f"A document’s sketch: {kind}, {shape['z']} rows of {shape['w']:,} cells, body and title each."
     read = reading_words(run)
-    return Table("What ε protects", columns, tuple(rows), (noise, cells, *(() if read is None else (read,))))
+    return table_of("What ε protects", columns, rows, (noise, cells, *(() if read is None else (read,))))
 
 
 def budgets_table(runs: Mapping[str, Run]) -> Table | None:

@@ -17,7 +17,6 @@ import numpy as np
 
 from fedrank.core.frame import Frame
 from fedrank.core.ledger import Ledger
-from fedrank.core.trees import Json
 from fedrank.core.words import format_count
 from fedrank.report import describe, figures, wording, words
 from fedrank.report.charts import Chart, Entry, Panel, compose, cross, decimal_labels, nice_domain, ticks
@@ -25,7 +24,7 @@ from fedrank.report.files import parquet
 from fedrank.report.run import Run
 from fedrank.report.significance import COMPARED, compare_queries, compared_cells
 from fedrank.report.statistics import Estimate, difference, mean_interval
-from fedrank.report.tables import Column, Table, filled
+from fedrank.report.tables import Column, Table, filled, table_of
 from fedrank.report.words import flows
 from fedrank.texts.report.files import (
     BM25,
@@ -166,16 +165,15 @@ def methods_table(run: Run) -> Table:
     """Table of all methods and measures on the silos' own documents: mean over silos with an interval over seeds."""
     texts = details_of(run)
     measures = texts.measures("own")
-    rows = []
-    for method in _having(texts, "own"):
-        row: dict[str, Json] = {
+    rows = [
+        {
             "method": method,
             "gain": None if method == LOCAL else gain(run, method),
             "lead": None if method == BM25 else lead(run, method, BM25),
+            **{f"m{i}": mean_of_seeds(texts.values(method, measure)) for i, measure in enumerate(measures)},
         }
-        for i, measure in enumerate(measures):
-            row[f"m{i}"] = mean_of_seeds(texts.values(method, measure))
-        rows.append(row)
+        for method in _having(texts)
+    ]
     titles = [f"{m} (1 is best, larger is worse)" if m == COST else m for m in measures]
     columns = (
         Column("method", "method"),
@@ -243,17 +241,16 @@ def search_table(run: Run) -> Table | None:
 def silos_table(run: Run) -> Table:
     """Table of all silos and methods, in the measure of the headline, on the silos' own documents."""
     texts = details_of(run)
-    methods = _having(texts, "own")
-    rows = []
-    for silo in texts.names:
-        row: dict[str, Json] = {
+    methods, measure = _having(texts), texts.measure
+    rows = [
+        {
             "silo": silo,
             "gain": gain(run, silo=silo),
             "lead": lead(run, FEDERATED, BM25, silo=silo),
+            **{f"m{i}": mean_of_seeds(texts.values(method, measure, silo=silo)) for i, method in enumerate(methods)},
         }
-        for i, method in enumerate(methods):
-            row[f"m{i}"] = mean_of_seeds(texts.values(method, texts.measure, silo=silo))
-        rows.append(row)
+        for silo in texts.names
+    ]
     columns = (
         Column("silo", "silo"),
         *(Column(f"m{i}", method, numeric=True, digits=DIGITS) for i, method in enumerate(methods)),
@@ -306,16 +303,8 @@ def crossed_table(run: Run) -> Table | None:
         for exchange in dict.fromkeys(flow.exchange for flow in of):
             mine = [flow for flow in of if flow.exchange == exchange]
             up, down = (sum(f.bytes for f in mine if f.sender == sender) for sender in ("parties", "server"))
-            rows.append(
-                {
-                    "exchange": exchange,
-                    "part": part,
-                    "what": known.get(exchange, "–"),
-                    "times": max(flow.rounds for flow in mine),
-                    "up": wording.size(round(up / silos)),
-                    "down": wording.size(round(down / silos)),
-                }
-            )
+            sizes = (wording.size(round(total / silos)) for total in (up, down))
+            rows.append((exchange, part, known.get(exchange, "–"), max(flow.rounds for flow in mine), *sizes))
     columns = (
         Column("exchange", "exchange", code=True),
         Column("part", "part"),
@@ -324,7 +313,7 @@ def crossed_table(run: Run) -> Table | None:
         Column("up", "a silo sends, in all", numeric=True),
         Column("down", "a silo receives, in all", numeric=True),
     )
-    return Table("What crossed, for one silo (one seed)", columns, tuple(rows))
+    return table_of("What crossed, for one silo (one seed)", columns, rows)
 
 
 def spread(run: Run, more: str) -> str:
@@ -364,7 +353,7 @@ def _methods_in_words(texts: TextRun) -> str:
 
 def _features_in_words(run: Run) -> list[str]:
     """Notes on whose statistics each method computes its features with."""
-    there = _having(details_of(run), "own")
+    there = _having(details_of(run))
     alone = [name for name in (LOCAL, BM25) if name in there]
     if alone == [BM25]:  # no statistics are apart then
         alone = []
@@ -386,9 +375,9 @@ def _features_in_words(run: Run) -> list[str]:
     return out
 
 
-def _having(texts: TextRun, scope: str) -> list[str]:
-    """Methods that have values of a scope, in the order in which they are shown."""
-    there = set(texts.methods.where(scope=scope)["method"])
+def _having(texts: TextRun) -> list[str]:
+    """Methods that have values on own documents, in the order in which they are shown."""
+    there = set(texts.methods.where(scope="own")["method"])
     return [method for method in texts.ordered_methods if method in there]
 
 

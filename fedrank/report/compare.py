@@ -36,6 +36,7 @@ from fedrank.report.claims import (
 from fedrank.report.html import Html, bullets, document, h, join, section
 from fedrank.report.load import load
 from fedrank.report.run import Run
+from fedrank.report.sections import side_by_side
 from fedrank.report.statistics import Estimate, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
 
@@ -396,16 +397,12 @@ def _short_labels(runs: dict[str, Run]) -> dict[str, Run]:
 
 
 def _curves(charts: Mapping[str, Chart], runs: Mapping[str, Run]) -> Html:
-    if not charts:
+    said = f"Learning curves of {len(runs)} runs: {{}}. The final values are in the table below."
+    shown = side_by_side(charts, {name: said.format(name) for name in charts})
+    if shown is None:
         return h("p", "The runs have no measure in common that can be drawn.", class_="note")
-    drawn = [
-        chart.figure(name, f"Learning curves of {len(runs)} runs: {name}. The final values are in the table below.")
-        for name, chart in charts.items()
-    ]
     note = f" A figure shows the first {MOST_CURVES} runs of a kind." if len(runs) > MOST_CURVES else ""
-    return join(
-        h("div", *drawn, class_="charts"), h("p", f"Files of the figures: folder figures.{note}", class_="note")
-    )
+    return join(shown, h("p", f"Files of the figures: folder figures.{note}", class_="note"))
 
 
 def comparison_opening(runs: Mapping[str, Run], charts: Sequence[str] = ()) -> Opening:

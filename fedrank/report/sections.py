@@ -32,6 +32,12 @@ def found(lines: Sequence[str]) -> Section:
     return Section("found", "What was found", (bullets(lines, class_="verdicts"),))
 
 
+def side_by_side(drawn: Mapping[str, Chart], described: Mapping[str, str]) -> Html | None:
+    """Charts side by side: of these names those that are drawn, each with what it shows; None if none is."""
+    shown = [drawn[name].figure(name, words) for name, words in described.items() if name in drawn]
+    return h("div", *shown, class_="charts") if shown else None
+
+
 def curves(
     run: Run, drawn: Mapping[str, Chart], described: Mapping[str, str], title: str = "How it learnt", more: str = ""
 ) -> Section:
@@ -44,12 +50,11 @@ def curves(
         title: Heading of the section.
         more: What is said below them besides how to read them.
     """
-    shown = [
-        drawn[name].figure(name, describe.chart_words(run, what)) for name, what in described.items() if name in drawn
-    ]
+    shown = side_by_side(drawn, {name: describe.chart_words(run, what) for name, what in described.items()})
     note = "Point at a curve to read its values." if shown else "There are no curves yet."
-    said = h("p", note, " Files of the figures: folder figures.", more, class_="note")
-    return Section("curves", title, (h("div", *shown, class_="charts"), said))
+    return Section(
+        "curves", title, (shown, h("p", note, " Files of the figures: folder figures.", more, class_="note"))
+    )
 
 
 def sent(run: Run, shares: float, when: str, said: str = "") -> Number | None:

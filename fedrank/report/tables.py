@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from fedrank.core.errors import FedrankError
@@ -71,9 +72,35 @@ class Table:
             else wording.number(value)
         )
 
-    def as_html(self) -> Html:
-        """HTML of the table with its title and notes, so that it can stand in a section beside charts."""
-        return to_html(self)
+    def as_html(self, *, filters: Mapping[str, str] = MappingProxyType({})) -> Html:
+        """The table as markup, with its title as caption and its notes below, so that it can stand beside charts.
+
+        The first column is the heading of its row. The table scrolls inside its frame where a screen is narrow.
+
+        Args:
+            filters: Keys of columns by whose values a reader can choose rows, each with the value that is chosen at
+                first; empty: all rows are shown.
+        """
+        heads = h(
+            "tr",
+            *(
+                h("th", c.title, scope="col", class_="number" if c.numeric else None, data_filter=filters.get(c.key))
+                for c in self.columns
+            ),
+        )
+        body = []
+        for row in self.rows:
+            cells = []
+            for i, column in enumerate(self.columns):
+                text = self.text(row, column)
+                name, scope = ("th", "row") if i == 0 else ("td", None)
+                content = h("code", text) if column.code else text
+                kind = "number" if column.numeric else "short" if i == 0 and len(text) <= SHORT else None
+                cells.append(h(name, content, scope=scope, class_=kind))
+            body.append(h("tr", *cells))
+        grid = h("table", h("caption", self.title), h("thead", heads), h("tbody", *body))
+        frame = h("div", grid, class_="scroll", tabindex="0", role="region", aria_label=self.title)
+        return join(frame, *(h("p", note, class_="note") for note in self.notes))
 
 
 def table_of(title: str, columns: Iterable[Column], rows: Iterable[Sequence[Json]], notes: Sequence[str] = ()) -> Table:
@@ -158,39 +185,6 @@ def environment_table(run: Run) -> Table:
         if k not in ("command", "citations", "notes")
     ]
     return Table("Environment", (Column("what", "what"), Column("value", "value")), tuple(rows))
-
-
-def to_html(table: Table, *, filters: Mapping[str, str] | None = None) -> Html:
-    """The table as markup, with its title as caption and its notes below.
-
-    The first column is the heading of its row. The table scrolls inside its frame where a screen is narrow.
-
-    Args:
-        table: The table.
-        filters: Keys of columns by whose values a reader can choose rows, each with the value that is chosen at first;
-            empty: all rows are shown.
-    """
-    chosen = filters or {}
-    heads = h(
-        "tr",
-        *(
-            h("th", c.title, scope="col", class_="number" if c.numeric else None, data_filter=chosen.get(c.key))
-            for c in table.columns
-        ),
-    )
-    body = []
-    for row in table.rows:
-        cells = []
-        for i, column in enumerate(table.columns):
-            text = table.text(row, column)
-            name, scope = ("th", "row") if i == 0 else ("td", None)
-            content = h("code", text) if column.code else text
-            kind = "number" if column.numeric else "short" if i == 0 and len(text) <= SHORT else None
-            cells.append(h(name, content, scope=scope, class_=kind))
-        body.append(h("tr", *cells))
-    grid = h("table", h("caption", table.title), h("thead", heads), h("tbody", *body))
-    frame = h("div", grid, class_="scroll", tabindex="0", role="region", aria_label=table.title)
-    return join(frame, *(h("p", note, class_="note") for note in table.notes))
 
 
 def to_json(value: Any) -> Any:

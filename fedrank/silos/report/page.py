@@ -111,13 +111,13 @@ def _arms(run: Run, drawn: Mapping[str, Chart]) -> Section | None:
         "increment": "Increment of each arm for {}, by round",
         "estimate": "Estimate of each arm for {}, by round",
     }
-    parts = [
-        drawn[f"{kind}-{i}"].figure(f"{kind}-{i}", describe.chart_words(run, said.format(target)))
+    described = {
+        f"{kind}-{i}": describe.chart_words(run, said.format(target))
         for i, target in enumerate(silos_of(run).targets)
         for kind, said in kinds.items()
-        if f"{kind}-{i}" in drawn
-    ]
-    if not parts:
+    }
+    shown = sections.side_by_side(drawn, described)
+    if shown is None:
         return None
     note = (
         "An arm is a set of silos whose models are averaged. Its increment is the AUC of the average minus that of the "
@@ -125,8 +125,7 @@ def _arms(run: Run, drawn: Mapping[str, Chart]) -> Section | None:
     )
     if any(name.startswith("estimate") for name in drawn):
         note += " The estimate is what the decision rule makes of the rewards so far."
-    content = (h("div", *parts, class_="charts"), h("p", note, _rest(run), class_="note"))
-    return Section("arms", "Which arms were played", content)
+    return Section("arms", "Which arms were played", (shown, h("p", note, _rest(run), class_="note")))
 
 
 def _rest(run: Run) -> str:

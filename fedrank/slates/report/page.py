@@ -22,7 +22,6 @@ from fedrank.report.charts import Chart
 from fedrank.report.claims import Comparison, Measured, Named, Number, Opening, Percent, Sentence, Spent, Verdict, say
 from fedrank.report.curves import NOTHING_YET
 from fedrank.report.figures import Level
-from fedrank.report.html import h
 from fedrank.report.run import Line, Page, Run, Section, Shown
 from fedrank.report.statistics import Estimate
 from fedrank.report.tables import Table, to_json
@@ -143,12 +142,9 @@ MOST_PLATFORMS = 5
 
 def _stay(run: Run, drawn: Mapping[str, Chart]) -> Section:
     """Section of what is served over a stay, and why; empty before the run has ended."""
-    pictures = [
-        drawn[name].figure(name, f"{about}, round by round, beside the best possible and random slates.")
-        for name, about in zip(FIGURES, ("Share of kale of what users click", "Satisfaction of users"), strict=True)
-        if name in drawn
-    ]
-    charts = h("div", *pictures, class_="charts") if pictures else None
+    said = "{}, round by round, beside the best possible and random slates."
+    about = (said.format(what) for what in ("Share of kale of what users click", "Satisfaction of users"))
+    charts = sections.side_by_side(drawn, dict(zip(FIGURES, about, strict=True)))
     return Section("stay", "What is served when", (*stay_words(slates_of(run).stays), charts))
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.report import describe, tables, wording
+from fedrank.report import describe, wording
 from fedrank.report.charts import MUTED, OKABE_ITO, Chart, Panel, compose, decimal_labels, nice_domain, ticks
 from fedrank.report.claims import Comparison, Measured, Named, Number, Opening, say
 from fedrank.report.compare import MOST_CURVES, load_runs, write_comparison
@@ -131,7 +131,7 @@ def write_search(trials: Sequence[Trial], called: str, out: str | os.PathLike[st
         key=lambda trial: (trial.value or 0.0) * (1 if minimise else -1),
     )
     charts: Mapping[str, Chart] = {PROGRESS: progress_figure(trials, called, minimise=minimise)}
-    table = tables.to_html(trials_table(trials, called))
+    table = trials_table(trials, called)
     note = h(
         "p", f"The sections below show the best {min(len(ordered), MOST_CURVES)} trials, the best first.", class_="note"
     )

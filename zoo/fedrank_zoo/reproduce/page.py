@@ -18,6 +18,7 @@ from fedrank.report.claims import Comparison, Named, Number, Opening, Share, hea
 from fedrank.report.compare import privacy_table
 from fedrank.report.html import Html, document, h, section
 from fedrank.report.run import Run
+from fedrank.report.sections import side_by_side
 from fedrank.report.statistics import Estimate, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
 from fedrank_zoo.reproduce.queries import say_settings, significance_table
@@ -233,13 +234,12 @@ def _label(variation: Variation) -> str:
 
 def _section(paper: Paper, shown: StudyRuns, drawn: Mapping[str, Chart]) -> Html:
     study = shown.study
-    pictures = [chart.figure(name, _describe_chart(name)) for name, chart in drawn.items()]
     return section(
         study.name,
         study.title,
         h("p", study.text) if study.text else None,
         h("p", f"Not run: {shown.missing}", class_="caveat") if shown.missing else None,
-        h("div", *pictures, class_="charts") if pictures else None,
+        side_by_side(drawn, {name: _describe_chart(name) for name in drawn}),
         *(t for t in study_tables(paper, shown)),
         h("p", h("b", "Where we differ. "), study.found) if study.found else None,
         h("p", f"{_machine(shown)}; {_seconds(shown):,.0f} s in all.", class_="note") if shown.runs else None,

@@ -32,17 +32,13 @@ class Baseline:
         name: Such as ``"MSE"``.
         values: By (split, measure).
         notes: What a reader should know about it.
-        label: How figures and tables call it; by default by its name.
+        label: How figures and tables call it.
     """
 
     name: str
     values: Mapping[tuple[str, str], float]
-    notes: tuple[str, ...] = ()
-    label: str = ""
-
-    def __post_init__(self):
-        if not self.label:
-            object.__setattr__(self, "label", self.name)  # frozen: resolved once, here
+    notes: tuple[str, ...]
+    label: str
 
 
 @dataclass(frozen=True, eq=False)

@@ -86,7 +86,7 @@ def helpers_table(run: Run, target: str) -> Table:
             "silo": helper.name,
             "verdict": verdict(helper),
             "difference": helper.difference,
-            "evidence": evidence(helper),
+            "evidence": p_value(helper.p if helper.n else None),
             "visible": helper.visible,
             "n": helper.n if len(counts) > 1 else None,
             "shapley": helper.shapley,
@@ -282,13 +282,6 @@ def seeds(run: Run) -> str:
 def verdict(helper: Helper) -> str:
     """The verdict with its symbol, or "not compared"."""
     return "not compared" if helper.n == 0 else f"{SYMBOLS[helper.verdict]} {helper.verdict}".replace(" ", NBSP)
-
-
-def evidence(helper: Helper) -> str:
-    """The corrected p-value, for a table."""
-    if helper.n == 0 or helper.p is None:
-        return "–"
-    return p_value(helper.p)
 
 
 def labels(helper: Helper) -> str | None:

@@ -115,7 +115,7 @@ def _levels(run: Run) -> list[Level]:
 
 def _sent(run: Run, slates: SlateRun) -> Number | None:
     """Bytes that a platform sends and receives in a round, or a run; None where nothing crosses."""
-    rounds = 1 if slates.by_sums else max(1, tables.rounds_of_platforms(run))
+    rounds = 1 if slates.by_sums else max(1, tables.times_asked(run, "look"))
     return sections.sent(run, len(slates.names) * rounds, f"in a {'run' if slates.by_sums else 'round'}")
 
 

@@ -41,15 +41,12 @@ def kind_of(flow: Flow) -> str:
     return "round" if flow.exchange in ACTING else "sum" if flow.exchange.startswith("secure sum") else "batch"
 
 
-def rounds_of_platforms(run: Run) -> int:
-    """Rounds that the ledger of a run of platforms counts: each asks every platform for its values once."""
-    asked = sum(f.messages for f in flows(run.ledger or Ledger()) if (f.exchange, f.sender) == ("look", "server"))
-    return asked // max(1, len(run.details.names))
+def times_asked(run: Run, exchange: str) -> int:
+    """Times that the ledger of a run of platforms has an exchange, each of which asks every platform once.
 
-
-def batches_of(run: Run) -> int:
-    """Batches that platforms have learnt from: each names its transitions to every platform once."""
-    asked = sum(f.messages for f in flows(run.ledger or Ledger()) if (f.exchange, f.sender) == ("batch", "server"))
+    ``look``, for values of candidates, takes place in every round; ``batch`` names the transitions to learn from.
+    """
+    asked = sum(f.messages for f in flows(run.ledger or Ledger()) if (f.exchange, f.sender) == (exchange, "server"))
     return asked // max(1, len(run.details.names))
 
 
@@ -57,7 +54,7 @@ def ledger_words(run: Run) -> list[str]:
     """Sentences about messages between platforms and coordinator: sizes by round and batch, and what they reveal."""
     ledger = run.ledger or Ledger()
     slates: SlateRun = run.details
-    rounds, batches, each = rounds_of_platforms(run), batches_of(run), run.setting("slates.batch")
+    rounds, batches, each = times_asked(run, "look"), times_asked(run, "batch"), run.setting("slates.batch")
     lines = flows(ledger)
     sums = sum(f.messages for f in lines if f.message == "Advertisement") // len(slates.names)
     transitions = f" of {wording.number(each)} transitions" if each else ""
@@ -383,7 +380,7 @@ def crossed_table(run: Run) -> Table | None:
     flows = [flow for flow in words.flows(run.ledger or Ledger()) if flow.messages]
     if not flows:
         return None
-    rounds, batches = rounds_of_platforms(run), batches_of(run)
+    rounds, batches = times_asked(run, "look"), times_asked(run, "batch")
     rows = []
     for flow in flows:
         kind = kind_of(flow)

@@ -21,7 +21,7 @@ from fedrank.slates.report import files as slates
 from fedrank.slates.report import page as opening
 from fedrank.slates.report import page as slate_page
 from fedrank.slates.report import tables as slate_tables
-from fedrank.slates.report.tables import batches_of, rounds_of_platforms
+from fedrank.slates.report.tables import times_asked
 from fedrank_zoo.reproduce.page import budget_table
 
 
@@ -206,7 +206,7 @@ def test_a_run_without_faults_says_nothing_of_them(one):
 def test_what_crossed_is_told_by_round_and_by_batch(one):
     run = one[0]
     rounds, batches = 120 * STAY, 120 * STAY // 10
-    assert (rounds_of_platforms(run), batches_of(run)) == (rounds, batches)
+    assert (times_asked(run, "look"), times_asked(run, "batch")) == (rounds, batches)
     acting, learning, every, tells = words.ledger_words(run)
     assert f"84 bytes up and 100 bytes down in each of {rounds:,} rounds" in acting
     assert f"5.26 kB up and 3.1 kB down in each of {batches:,} batches of 32 transitions" in learning

@@ -169,7 +169,7 @@ def _search(folder: Path, replace: Callable[[str, Any], None], seeds: int) -> Ma
     first, second = _two_runs(folder / "search", seeds)
     trials = [Trial(0, {"sigma": 0.1}, 0.41, first), Trial(1, {"sigma": 0.2}, None, folder, "refused")]
     trials.append(Trial(2, {"sigma": 0.4}, 0.45, second))
-    replace("fedrank_zoo.optuna_search.search.run_search", lambda *_, **__: trials)
+    replace("fedrank_zoo.optuna_search.command.run_search", lambda *_, **__: trials)
     words = ("sweep", "--search", "optuna", "--vary", "sigma=0.1..0.5", "--out", str(folder / "search"), "--quiet")
     return Made(words, folder / "search" / "compare.html", seeds)
 

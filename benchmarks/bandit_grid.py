@@ -57,10 +57,10 @@ def main() -> None:
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Both, one after the other, in one process."""
     from fedrank.core.errors import FedrankError
-    from fedrank.engine.study import load_file
     from fedrank.silos.bandit_fedavg import BanditFedAvg
     from fedrank.silos.build import build_silos
     from fedrank.silos.config import Network, SiloRun, Silos
+    from fedrank_zoo.reproduce.study import load_file
 
     method = BanditFedAvg(network=Network(widths=WIDTHS))
     settings: dict[str, Any] = {"rounds": arguments.rounds, "seeds": arguments.seeds, "method": method}

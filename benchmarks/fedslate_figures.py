@@ -21,7 +21,7 @@ import numpy as np
 from fedrank.core.frame import Frame
 from fedrank.core.lazy import jax
 from fedrank.engine.settings import with_setting
-from fedrank.engine.study import load_file, plan_runs, read_paper, run_sweep
+from fedrank.engine.sweep import run_sweep
 from fedrank.engine.variations import Variation
 from fedrank.report.charts import (
     INK,
@@ -39,6 +39,7 @@ from fedrank.report.charts import (
 from fedrank.report.figures import save
 from fedrank.slates.world.policies import TopFeature, rollout
 from fedrank.slates.world.satisfaction import preset
+from fedrank_zoo.reproduce.study import load_file, plan_runs, read_paper
 
 PAPER = Path(__file__).parent.parent / "reproductions" / "fedslate_2024"
 LEGACY = load_file(PAPER / "legacy.py")

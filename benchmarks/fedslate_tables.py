@@ -19,9 +19,10 @@ from typing import Any
 
 from fedrank.engine.config import RunConfig
 from fedrank.engine.settings import with_setting
-from fedrank.engine.study import load_file, plan_runs, read_paper, run_sweep
+from fedrank.engine.sweep import run_sweep
 from fedrank.engine.variations import Variation
 from fedrank.report.load import load
+from fedrank_zoo.reproduce.study import load_file, plan_runs, read_paper
 
 PAPER = Path(__file__).parent.parent / "reproductions" / "fedslate_2024" / "full"
 #: Rounds of a user, and evaluations of a run.

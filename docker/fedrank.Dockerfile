@@ -6,12 +6,13 @@ WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
 COPY fedrank fedrank
 COPY reproductions reproductions
-RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+COPY zoo zoo
+RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . ./zoo
 
 FROM python:3.13-slim
 ARG EXTRAS=jax,report,sklearn,texts
 COPY --from=build /wheels /wheels
-RUN python -m pip install --no-cache-dir "$(ls /wheels/*.whl)[$EXTRAS]" \
+RUN python -m pip install --no-cache-dir "$(ls /wheels/fedrank-*.whl)[$EXTRAS]" /wheels/fedrank_zoo-*.whl \
  && useradd --create-home --uid 1000 fedrank \
  && install --directory --owner fedrank /fedrank /fedrank/runs /data /folder
 USER 1000:1000

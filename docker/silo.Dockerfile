@@ -8,7 +8,6 @@ FROM python:3.13-slim AS build
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
 COPY fedrank fedrank
-COPY reproductions reproductions
 COPY flower flower
 RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . ./flower
 

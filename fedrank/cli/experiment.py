@@ -210,7 +210,7 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
             track: Write measures of each run while it goes on: csv; tensorboard and mlflow are of fedrank-zoo.
         """
         from fedrank.engine.executors import executor as chosen
-        from fedrank.engine.study import run_sweep
+        from fedrank.engine.sweep import run_sweep
 
         if executor != "here" and (search != "grid" or track):
             what = f"--search {search} chooses a run by those before it" if search != "grid" else "--track follows runs"

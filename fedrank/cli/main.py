@@ -126,14 +126,14 @@ def use_new_names(tokens: list[str]) -> list[str]:
 #: Commands of ``fedrank-zoo``, their words with dots between: where it is missing, errors name it.
 COMMANDS_OF_ZOO = (
     *("data.clicks.fit", "hub.witness", "privacy.mechanisms", "privacy.sketch", "reproduce.aol4foltr"),
-    *("reproduce.leaderboard", "search.mcp", "silos.private", "silos.send", "slates.evaluate"),
+    *("reproduce", "reproduce.leaderboard", "search.mcp", "silos.private", "silos.send", "slates.evaluate"),
     *(f"privacy.attack.{one}" for one in ("documents", "links", "records", "sketch", "slates")),
 )
 
 
 def _refuse_missing(tokens: list[str]) -> None:
     """Say where a command of ``fedrank-zoo`` comes from, if it is not installed."""
-    names = [".".join(tokens[:length]) for length in (3, 2)]
+    names = [".".join(tokens[:length]) for length in (3, 2, 1)]
     if tokens[:2] == ["privacy", "attack"]:  # all below it are such
         names.append("privacy.attack.documents")
     for name in names:
@@ -248,7 +248,8 @@ app = App(
 _SWITCHES = ("-q", "--quiet", "--json", "--list")
 #: Commands that keep what they have done: started again, they go on. A run says itself how it goes on.
 _GO_ON = ("sweep", "reproduce", "slates coordinate")
-#: Commands by group: name, where it is, what it does. They are imported when they are called, --help imports none.
+#: Commands by group: name, where it is (empty: at the entry point of that name, if its package is installed), what it
+#: does. They are imported when they are called, --help imports none.
 _COMMANDS = {
     "Train, judge": (
         ("run", "experiment:any_run", "Train with simulated users; leave a directory with results and a report."),
@@ -256,7 +257,7 @@ _COMMANDS = {
         ("sweep", "experiment:any_sweep", "Run every combination of some settings and compare the results."),
         ("compare", "report:compare", "Lay runs side by side: final values, differences with intervals, curves."),
         ("report", "report:report", "Write a run's page and figures again, print its results, or what to cite."),
-        ("reproduce", "reproduce:app", "A paper's numbers beside ours; all methods that rank, under equal budgets."),
+        ("reproduce", "", "A paper's numbers beside ours; all methods that rank, under equal budgets."),
         ("demo", "experiment:app", "Train from simulated clicks; or (demo web) a search page that learns."),
     ),
     "Use a model": (
@@ -289,7 +290,8 @@ for _title, _commands in _COMMANDS.items():
     _group = Group(_title, sort_key=len(_SHOWN))
     for _name, _place, _help in _commands:
         _SHOWN[_name] = {"name": _name, "help": _help, "group": _group, "sort_key": len(_SHOWN)}
-        app.command(f"fedrank.cli.{_place}", **_SHOWN[_name])
+        if _module := f"fedrank.cli.{_place}" if _place else registry.place("fedrank.commands", _name):
+            app.command(_module, **_SHOWN[_name])
 app.command("fedrank.cli.main:completion", name="completion", show=False)
 app["--help"].group = app["--version"].group = Group("Options", sort_key=len(_SHOWN))
 

@@ -66,9 +66,9 @@ def compare_runs(runs: Sequence[Path], out: Path | None, as_json: bool, pool: bo
     from fedrank.report.tables import to_json
 
     labelled = comparison.load_runs(runs)
-    spent = comparison.privacy_table(labelled, "run")
+    spent = comparison.privacy_table(labelled)
     differs = comparison.changed_settings(labelled)
-    page = comparison.write_comparison(runs, out) if out is not None else None
+    page = comparison.write_comparison(labelled, out) if out is not None else None
     sentence = str(comparison.comparison_opening(labelled).sentence)
     if as_json:
         final = comparison.comparison_table(labelled, pool=pool)

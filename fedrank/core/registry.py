@@ -74,6 +74,12 @@ def names(group: str) -> list[str]:
     return sorted(_points(group))
 
 
+def place(group: str, name: str) -> str:
+    """``module:name`` of a part of a group (a key of :data:`GROUPS`), empty if there is none; nothing is imported."""
+    points = _points(group)
+    return points[name].value if name in points else ""
+
+
 @functools.cache
 def get(group: str, name: str) -> Any:
     """A part, imported.

@@ -10,8 +10,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from fedrank.core.privacy_report import Unit
-from fedrank.engine.study import Paper, Study
-from fedrank.report import describe, sections
+from fedrank.report import describe, sections, wording
 from fedrank.report.claims import Comparison, Measured, Named, Number, Opening, Sentence, Unseen, Verdict, list_all, say
 from fedrank.report.curves import NOTHING_YET, CurvesShown, leading_measure
 from fedrank.report.run import Run
@@ -26,6 +25,7 @@ class RankingShown(CurvesShown):
 
     party = ("device", "devices")
     learnt = "learnt from clicks"
+    baseline_names: ClassVar[Mapping[str, str]] = {"own rankers": "own rankers"}
     where: ClassVar[Mapping[str, str]] = {
         "test": "on queries it has not seen",
         "vali": "on validation queries",
@@ -33,26 +33,6 @@ class RankingShown(CurvesShown):
         "online": "in the users’ own sessions",
     }
     replicates = ("fold", "data_seed")
-    setting_names: ClassVar[Mapping[str, str]] = {
-        "protocol": "protocol",
-        "data.name": "data",
-        "data": "data",
-        "data.fold": "fold",
-        "fold": "fold",
-        "clicks": "users (click model)",
-        "ranker": "ranker",
-        "ties": "ties",
-        "reward": "reward",
-        "clients": "devices",
-        "interactions": "interactions",
-        "rounds": "rounds",
-        "seeds": "seeds",
-        "sigma": "perturbation σ",
-        "presentation.name": "lists that are shown",
-        "learning_rate": "learning rate",
-        "server.learning_rate": "learning rate of the server",
-        "privacy.p": "probability of a true report p",
-    }
 
     @override
     def parties_of(self, run: Run) -> tuple[str, str]:
@@ -67,7 +47,7 @@ class RankingShown(CurvesShown):
         who = f"one {one}" if central else many if number is None else f"{number:,} {many}"
         clicks = bool(len(run.metrics.where(split="online")))  # an own method may learn from labels, without a session
         how = f"{'learns' if central else 'learn'} to rank{' from clicks' * clicks}"
-        title = f"{_capital(who)} {how}: {self.data_words(run)}"
+        title = f"{wording.capital(who)} {how}: {self.data_words(run)}"
         if leading is None:
             return Opening(title, say(NOTHING_YET, describe.closing(run)), self.costs(run))
         split, measure = leading
@@ -84,7 +64,7 @@ class RankingShown(CurvesShown):
             sentence += say("; it is ", labels, ".") if labels is not None else say(".")
         else:
             said = list_all([part for part in (gain, labels) if part is not None])
-            began = f"From clicks alone, {who}" if clicks else _capital(who)
+            began = f"From clicks alone, {who}" if clicks else wording.capital(who)
             sentence = say(f"{began} taught a ranker that, {place}, is ", said, ".")
         sentence += _other_measure(run, split, measure, gain, labels) + describe.closing(run)
         chart = self.opening_chart(run)
@@ -100,18 +80,10 @@ class RankingShown(CurvesShown):
         return "What crossed" if run.setting("protocol") in _CENTRAL else None
 
     @override
-    def nothing_crossed(self, run: Run) -> list[str]:
-        return []
-
-    @override
     def ledger_words(self, run: Run) -> list[str] | None:
         if run.setting("protocol") in _CENTRAL:
             return ["Nothing crosses: one service has everything. What its users send to it is not counted here."]
         return None
-
-    @override
-    def baseline_label(self, name: str) -> str:
-        return name if name == "own rankers" else f"{name} (labels)"
 
     @override
     def baseline_notes(self, run: Run) -> list[str]:
@@ -170,14 +142,6 @@ class RankingShown(CurvesShown):
         drawn = self.generated(run) or run.setting("holdout")  # else the seed says what devices have, and no more
         return ["data", "fold", "divide", "holdout", *(["data_seed"] if drawn else [])]
 
-    @override
-    def baselines_depend_on(self, run: Run) -> list[str]:
-        return ["data", "fold", "divide", "data_seed", "holdout", "normalise", "clicks"]
-
-    @override
-    def study_notes(self, paper: Paper, study: Study) -> list[str]:
-        return ["All queries count unless a measure says (judged): those with a relevant document."]
-
 
 def _strongest(run: Run, split: str, measure: str) -> str | None:
     """Name of the best ranker trained on labels, which a sceptic would choose; None if the run has none."""
@@ -217,10 +181,6 @@ def measure_words(measure: str) -> str:
     ('MaxRR', "nDCG(dcg='exp-log2')@10 (judged)")
     """
     return re.sub(r"^expected (.*) \(.*\)$", r"\1", measure)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 #: Fewest devices that a plan is made for.

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.trees import Json, flat
@@ -38,6 +36,7 @@ from fedrank.report.claims import (
 from fedrank.report.html import Html, bullets, document, h, join, section
 from fedrank.report.load import load
 from fedrank.report.run import Run
+from fedrank.report.sections import side_by_side
 from fedrank.report.statistics import Estimate, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
 
@@ -232,7 +231,7 @@ def comparison_table(runs: Mapping[str, Run], *, most_telling: bool = False, poo
         wording.spread_note(*(len(run.seeds) for run in runs.values())),
         *(pooled_words(runs) if pool else ()),
     ]
-    notes.extend(dict.fromkeys(note for run in runs.values() for note in run.shown.comparison_notes()))
+    notes.extend(dict.fromkeys(note for run in runs.values() for note in run.shown.comparison_notes))
     for label, run in runs.items():
         notes.extend(f"{label}: {caveat}." for caveat in describe.caveats(run))
     return Table("Final values", titles, tuple(rows), tuple(notes))
@@ -285,35 +284,28 @@ def pooled_words(runs: Mapping[str, Run]) -> list[str]:
 
 
 def write_comparison(
-    folders: Sequence[str | os.PathLike[str]],
+    runs: Mapping[str, Run],
     out: str | os.PathLike[str],
     *,
     opening: Opening | None = None,
     charts: Mapping[str, Chart] | None = None,
     before: Sequence[Html] = (),
-    hidden: Sequence[str] = (),
 ) -> Path:
     """Write ``compare.html`` and its figures.
 
     Args:
-        folders: Directories of two or more runs; of one, if ``opening`` is given.
+        runs: By label, two or more; one, if ``opening`` is given.
         out: Directory that gets the page and ``figures/``.
         opening: What stands at the top; by default what the comparison comes to.
         charts: Charts of the opening, by name.
         before: Sections in front of the comparison's own.
-        hidden: Parts of the data that are not shown, such as ``"test"``.
 
     Returns:
         The page's file.
-
-    Raises:
-        ConfigError: Fewer than two runs, or one twice.
-        RunError: A directory is not a run that can be read.
     """
-    runs = _without(load_runs(folders, least=1 if opening else 2), hidden)
     folder = Path(out)
     pooled = len(pools(runs)) < len(runs)
-    own, spent = _charts(runs), privacy_table(runs, "run")
+    own, spent = _charts(runs), privacy_table(runs)
     drawn = {**(charts or {}), **own}
     figures.save_all(drawn, folder / "figures")
     final, differs = comparison_table(runs), changed_settings(runs)
@@ -340,21 +332,6 @@ def write_comparison(
     return file
 
 
-def _without(runs: Mapping[str, Run], hidden: Sequence[str]) -> dict[str, Run]:
-    """The runs without what was measured on some parts of the data."""
-    if not hidden:
-        return dict(runs)
-    out = {}
-    for label, run in runs.items():
-        marks = tuple(
-            replace(mark, values={key: value for key, value in mark.values.items() if key[0] not in hidden})
-            for mark in run.baselines
-        )
-        shown = run.metrics[~np.isin(run.metrics["split"], list(hidden))]
-        out[label] = replace(run, metrics=shown, baselines=marks)
-    return out
-
-
 def _refusals(runs: Mapping[str, Run]) -> Html | None:
     """The reasons why runs cannot be compared with the first, as a list; None if all can."""
     lines = refused_words(runs)
@@ -369,23 +346,18 @@ def refused_words(runs: Mapping[str, Run], *, pool: bool = False) -> list[str]:
     return [f"{label} cannot be compared with {first}: {'; '.join(why)}." for label, why in found.items()]
 
 
-def privacy_table(runs: dict[str, Run], heading: str) -> Table | None:
-    """Table of what the runs spend of privacy, from their task; None if none has one.
-
-    Args:
-        runs: By label.
-        heading: Title of the column of labels.
-    """
-    made = (first.shown.privacy_table(runs, heading) for first in runs.values())
+def privacy_table(runs: Mapping[str, Run]) -> Table | None:
+    """Table of what the runs, by label, spend of privacy, from their task; None if none has one."""
+    made = (first.shown.privacy_table(runs) for first in runs.values())
     return next((table for table in made if table is not None), None)
 
 
-def _names(runs: dict[str, Run]) -> str:
+def _names(runs: Mapping[str, Run]) -> str:
     names = list(runs)
     return ", ".join(names) if len(names) <= 6 else f"{names[0]}, {names[1]} and {len(names) - 2} more; all are below"
 
 
-def _charts(runs: dict[str, Run]) -> dict[str, Chart]:
+def _charts(runs: Mapping[str, Run]) -> dict[str, Chart]:
     """Expected reward of the runs on the same data with the same users: other users are another question."""
     groups: dict[tuple[str, str], dict[str, Run]] = {}
     for label, run in runs.items():
@@ -424,17 +396,13 @@ def _short_labels(runs: dict[str, Run]) -> dict[str, Run]:
     return {short[label]: run for label, run in runs.items()}
 
 
-def _curves(charts: dict[str, Chart], runs: dict[str, Run]) -> Html:
-    if not charts:
+def _curves(charts: Mapping[str, Chart], runs: Mapping[str, Run]) -> Html:
+    said = f"Learning curves of {len(runs)} runs: {{}}. The final values are in the table below."
+    shown = side_by_side(charts, {name: said.format(name) for name in charts})
+    if shown is None:
         return h("p", "The runs have no measure in common that can be drawn.", class_="note")
-    drawn = [
-        chart.figure(name, f"Learning curves of {len(runs)} runs: {name}. The final values are in the table below.")
-        for name, chart in charts.items()
-    ]
     note = f" A figure shows the first {MOST_CURVES} runs of a kind." if len(runs) > MOST_CURVES else ""
-    return join(
-        h("div", *drawn, class_="charts"), h("p", f"Files of the figures: folder figures.{note}", class_="note")
-    )
+    return join(shown, h("p", f"Files of the figures: folder figures.{note}", class_="note"))
 
 
 def comparison_opening(runs: Mapping[str, Run], charts: Sequence[str] = ()) -> Opening:

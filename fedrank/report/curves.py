@@ -141,20 +141,13 @@ def leading_measure(run: Run) -> tuple[str, str] | None:
 
 def sent_number(run: Run) -> Number | None:
     """Bytes that a party sends in a round, and what it receives; None where nothing crosses."""
-    sent = _sent(run)
-    return None if sent is None else Number(f"Sent by a {describe.party(run)[0]} in a round", *sent[:2])
-
-
-def _sent(run: Run) -> tuple[Size, str, str] | None:
-    """The size of what a party sends in a round, and in words what it receives and what all send in the run."""
     if run.ledger is None or not len(run.ledger) or run.shown.crossed_title(run) is not None:
         return None
     flows = words.flows(run.ledger)
-    up, down = (sum(f.bytes for f in flows if f.sender == s) for s in ("parties", "server"))
     turns = max(f.messages for f in flows)  # every party sends each kind of message once a round
-    each = Size(round(up / max(1, turns), 1))
-    received = f"{wording.size(round(down / turns, 1))} received" if turns else ""
-    return each, received, f"{wording.size(up)} up by all {describe.party(run)[1]}"
+    up, down = (sum(f.bytes for f in flows if f.sender == s) / max(1, turns) for s in ("parties", "server"))
+    note = f"{wording.size(round(down, 1))} received" if turns else ""
+    return Number(f"Sent by a {describe.party(run)[0]} in a round", Size(round(up, 1)), note)
 
 
 def _upper(measure: str) -> str:

@@ -30,7 +30,7 @@ def caveats(run: Run) -> list[str]:
     """The caveats that a reader of any number of this run must know; each is said on the figures too."""
     out = run.shown.caveats(run)
     if run.shown.generated(run):
-        out.append(run.shown.generated_words())
+        out.append(run.shown.generated_words)
     out.extend(run.shown.more_caveats(run))
     asked = run.setting("rounds") or (run.privacy and run.privacy.details.get("rounds"))
     done = run.shown.done_rounds(run)
@@ -41,8 +41,8 @@ def caveats(run: Run) -> list[str]:
         )
     elif short:
         out.append(f"Cut short: {done:,} of {asked:,} rounds")
-    wanted, have = asked_seeds(run), len(run.seeds)
-    if wanted is not None and have < wanted:
+    wanted, have = run.setting("seeds", 0), len(run.seeds)
+    if have < wanted:
         out.append(f"Fewer seeds than asked for: {have} of {wanted}")
     out.extend(run.shown.notes(run))
     return out
@@ -53,12 +53,6 @@ def few_seeds(run: Run) -> list[str]:
     return [f"Few seeds: {len(run.seeds)}"] if len(run.seeds) < FEW_SEEDS else []
 
 
-def asked_seeds(run: Run) -> int | None:
-    """Number of seeds that the configuration asks for: ``seeds`` may be a number or a list."""
-    asked = run.setting("seeds")
-    return len(asked) if isinstance(asked, list) else asked if isinstance(asked, int) else None
-
-
 def closing(run: Run) -> Sentence:
     """The caveat that belongs into the first sentence: of an unfinished run, and of generated data."""
     said = Sentence(())
@@ -67,13 +61,13 @@ def closing(run: Run) -> Sentence:
         of = f" of {asked:,}" if isinstance(asked, int) and done < asked else ""
         said += say(f" The run is not finished: {done:,}{of} rounds so far.")
     if run.shown.generated(run):
-        said += say(f" {run.shown.generated_sentence()}")
+        said += say(f" {run.shown.generated_sentence}")
     return said
 
 
 def other_caveats(run: Run) -> tuple[str, ...]:
     """The caveats of a run but the one about generated data, which :func:`closing` says."""
-    said = run.shown.generated_words() if run.shown.generated(run) else ""
+    said = run.shown.generated_words if run.shown.generated(run) else ""
     return tuple(caveat for caveat in caveats(run) if caveat != said)
 
 

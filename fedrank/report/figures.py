@@ -43,15 +43,16 @@ from fedrank.report.statistics import curve
 
 resvg = OptionalModule("resvg_py", "png", "A PNG file")
 
+NO_LINES: Mapping[str, float] = {}
 SPLIT_COLOURS = {"test": OKABE_ITO[0], "validation": OKABE_ITO[1], "train": OKABE_ITO[2]}
 
-#: What a curve can be drawn over: axis title and divisor.
+#: What a curve can be drawn over: column of the metrics and divisor, title of the axis, unit (empty: what runs count).
 AXES = {
-    "interactions": ("interactions (all {many}, one seed)", 1.0),
-    "bytes": ("MB sent by all {many} (one seed)", 1e6),
-    "epsilon": ("ε spent per user so far (adding up)", 1.0),
-    "round": ("round", 1.0),
-    "users": ("users served so far, one after the other (one seed)", 1.0),
+    "interactions": ("interactions", 1.0, "interactions (all {many}, one seed)", ""),
+    "bytes": ("bytes_up", 1e6, "MB sent by all {many} (one seed)", "MB"),
+    "epsilon": ("epsilon", 1.0, "ε spent per user so far (adding up)", "ε"),
+    "round": ("round", 1.0, "round", "rounds"),
+    "users": ("round", 1.0, "users served so far, one after the other (one seed)", "users"),
 }
 
 #: Width and height of what curves are drawn in; less wide where names stand at the right of it.
@@ -61,13 +62,6 @@ _LEVEL_WIDTH, _LEVEL_HEIGHT = 400, 46
 #: Names at the ends of dashed lines: pixels from line to line, and characters of a line.
 _LINE, _WRAPPED = 14, 17
 
-_COLUMNS = {
-    "interactions": "interactions",
-    "bytes": "bytes_up",
-    "epsilon": "epsilon",
-    "round": "round",
-    "users": "round",
-}
 _HOVERS = 40  # places of a curve that answer to a pointer
 
 
@@ -80,19 +74,13 @@ def axes(run: Run) -> list[str]:
 
 
 def online_figure(run: Run, over: str = "interactions") -> Chart:
-    """The reward of the rounds' own interactions, as learnt, over interactions, bytes or ε.
-
-    Raises:
-        ConfigError: ``over`` is not one of :func:`axes`.
-    """
-    if over not in axes(run):
-        raise ConfigError(f"over must be one of {', '.join(axes(run))} for this run, got {over!r}.")
+    """The reward of the rounds' own interactions, as learnt, over one of :func:`axes`."""
     measure = sorted(set(run.metrics.where(split="online")["measure"]))
     frame, block = points(run, [("online", m, m) for m in measure], over)
     notes = [f"each point the mean of {block} rounds"] if block > 1 else []
     colours = dict(zip(measure, OKABE_ITO, strict=False))
     title = f"Online: {' and '.join(measure)} of the users' own sessions"
-    return line_chart(run, frame, over, title, ", ".join(measure), colours, {}, notes)
+    return line_chart(run, frame, over, title, ", ".join(measure), colours, notes)
 
 
 def opening_figure(run: Run, split: str, measure: str, title: str, series: str) -> Chart:
@@ -107,7 +95,7 @@ def opening_figure(run: Run, split: str, measure: str, title: str, series: str) 
     """
     frame, _ = points(run, [(split, measure, series)], "interactions")
     marks = {one.label: one.values[split, measure] for one in run.baselines if (split, measure) in one.values}
-    return line_chart(run, frame, "interactions", title, measure, {series: OKABE_ITO[0]}, {}, [], marks=marks)
+    return line_chart(run, frame, "interactions", title, measure, {series: OKABE_ITO[0]}, marks=marks)
 
 
 def offline_figure(run: Run, measure: str) -> Chart:
@@ -119,7 +107,7 @@ def offline_figure(run: Run, measure: str) -> Chart:
     marks = run.baseline.values if run.baseline else {}
     lines = {names[s]: marks[s, measure] for s in shown if (s, measure) in marks}
     colours = {names[s]: SPLIT_COLOURS[names[s]] for s in shown}
-    return line_chart(run, frame, "interactions", _upper(measure), measure, colours, lines, [])
+    return line_chart(run, frame, "interactions", _upper(measure), measure, colours, lines=lines)
 
 
 def comparison_figure(runs: Mapping[str, Run], split: str, measure: str, data: str = "") -> Chart:
@@ -149,7 +137,8 @@ def comparison_figure(runs: Mapping[str, Run], split: str, measure: str, data: s
     title = ", ".join(filter(None, (_upper(measure), data, describe.SPLIT_NAMES[split])))
     seeds = sorted({len(run.seeds) for run in runs.values()})
     band = "One seed each: no interval" if seeds == [1] else wording.seeds_in_words(*seeds)
-    return line_chart(first, Frame.concat(parts), over, title, measure, colours, lines, notes, band, marks)
+    frame = Frame.concat(parts)
+    return line_chart(first, frame, over, title, measure, colours, notes, lines=lines, marks=marks, band=band)
 
 
 def save(chart: Chart, path: str | os.PathLike[str], *, scale: float = 2.0) -> Path:
@@ -183,7 +172,7 @@ def save_all(charts: Mapping[str, Chart], folder: Path, *, png: bool = False) ->
 
 
 def _upper(measure: str) -> str:
-    return measure if measure.startswith("nDCG") else measure[:1].upper() + measure[1:]
+    return measure if measure.startswith("nDCG") else wording.capital(measure)
 
 
 def points(run: Run, series: Sequence[tuple[str, str, str]], over: str) -> tuple[Frame, int]:
@@ -191,32 +180,25 @@ def points(run: Run, series: Sequence[tuple[str, str, str]], over: str) -> tuple
     parts, block = [], 1
     for split, measure, label in series:
         part, block = curve(run.metrics, split, measure)
-        whole = run.shown.rounds_in_unit(run) if over == "users" else AXES[over][1]
-        parts.append(part.with_columns({"x": part[_COLUMNS[over]] / whole, "series": label}))
+        column, divisor, *_ = AXES[over]
+        whole = run.shown.rounds_in_unit(run) if over == "users" else divisor
+        parts.append(part.with_columns({"x": part[column] / whole, "series": label}))
     if not any(map(len, parts)):
         raise ConfigError(f"{run.path}: there are no values to draw; the run has no such split and measure.")
     frame = Frame.concat(parts)
     return frame[np.isfinite(frame["mean"])], block
 
 
-def _axis_title(run: Run, over: str) -> str:
-    return run.shown.axis_titles.get(over, AXES[over][0]).format(many=describe.party(run)[1])
-
-
-def _unit(run: Run, over: str) -> str:
-    return {"interactions": run.shown.counted, "bytes": "MB", "epsilon": "ε", "users": "users"}[over]
-
-
 def _hovers(run: Run, part: Frame, over: str) -> Iterator[tuple[float, float, str]]:
     """Evenly spaced points of one curve (x, mean), with the words that a pointer shows there."""
-    digits, last = describe.digits(run), len(part) - 1
+    digits, last, unit = describe.digits(run), len(part) - 1, AXES[over][3] or run.shown.counted
     step = max(1, math.ceil(len(part) / _HOVERS))
     for place, row in enumerate(part.dicts()):
         if place % step == 0 or place == last:
             note = (
                 f"{row['series']}: {wording.format_value(row['mean'], digits=digits)}"
                 + ("" if row["low"] is None else f" ({row['low']:.{digits}f} to {row['high']:.{digits}f})")
-                + (" at" if over == "round" else f" at {row['x']:,.6g} {_unit(run, over)},")
+                + (" at" if over == "round" else f" at {row['x']:,.6g} {unit},")
                 + f" round {row['round']:,}"
             )
             yield row["x"], row["mean"], note
@@ -229,10 +211,11 @@ def line_chart(
     title: str,
     measure: str,
     colours: Mapping[str, str],
-    lines: Mapping[str, float],
-    notes: Sequence[str],
+    notes: Sequence[str] = (),
+    *,
+    lines: Mapping[str, float] = NO_LINES,
+    marks: Mapping[str, float] = NO_LINES,
     band: str = "",
-    marks: Mapping[str, float] | None = None,
 ) -> Chart:
     """Curves with bands, in the style of all figures.
 
@@ -243,15 +226,15 @@ def line_chart(
         title: Of the figure.
         measure: Title of the vertical axis.
         colours: By series.
-        lines: Values of the run's baseline by series, dashed in the colour of the series.
         notes: Further words for the subtitle.
-        band: How the spread is shown where several runs are compared; replaces the run's caveats.
+        lines: Values of the run's baseline by series, dashed in the colour of the series.
         marks: Further dashed lines, by what is written on them.
+        band: How the spread is shown where several runs are compared; replaces the run's caveats.
     """
     comparing = bool(band)
     first = band or wording.seeds_in_words(len(run.seeds))
     said = [first, *notes] if comparing else ["; ".join([first, *notes]), *describe.caveats(run)]
-    dashed = [*lines.values(), *(marks or {}).values()]
+    dashed = [*lines.values(), *marks.values()]
     domain = nice_domain([*np.concatenate([frame["mean"], frame["low"], frame["high"]]).tolist(), *dashed])
     xs = frame["x"].tolist() or [0.0, 1.0]  # a run whose values are not finite has a chart without a curve
     panel = Panel(NAMED_WIDTH if dashed else WIDTH, HEIGHT, (min(xs), max(xs)), domain)
@@ -259,7 +242,8 @@ def line_chart(
     panel.y_axis(levels, decimal_labels(levels), measure)
     places = ticks(panel.x.low, panel.x.high, 5, whole=over in ("round", "users"))
     label: Label = si_label if over in ("interactions", "users") else decimal_labels(places)
-    panel.x_axis(places, label, _axis_title(run, over))
+    title_of_axis = run.shown.axis_titles.get(over, AXES[over][2]).format(many=describe.party(run)[1])
+    panel.x_axis(places, label, title_of_axis)
     curves = {name: frame.where(series=name) for name in colours}
     # Beyond the palette, colours repeat and dashes tell runs apart.
     dashes = [(None, "6 3", "2 2")[i // len(OKABE_ITO) % 3] for i in range(len(colours))]
@@ -269,9 +253,9 @@ def line_chart(
         panel.line(part.select(("x", "mean")).tuples(), colours[name], dash=dash)
     for name, value in lines.items():
         panel.line(_across(panel, value), INK if comparing else colours[name], width=1.5, dash="5 4", opacity=0.9)
-    for value in (marks or {}).values():
+    for value in marks.values():
         panel.line(_across(panel, value), MUTED, width=1.5, dash="5 4")
-    names = dict(marks or {})
+    names = dict(marks)
     if lines and run.baseline:  # one name for the lines of all series
         names[run.baseline.label] = max(lines.values())
     _write_names(panel, names)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
+import types
+import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -97,3 +101,30 @@ def convert_content(file: Path, what: str, make: Callable[[], Any]) -> Any:
         raise RunError(
             f"{file}: must hold {what}; this one does not ({type(error).__name__}: {error}). Run again to restore it."
         ) from error
+
+
+def convert(kind: Any, raw: Any) -> Any:
+    """A value of JSON as a type: a data class by its fields, tuple, mapping, text, number (null is NaN), or as it is.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: The value has another shape.
+    """
+    parts = typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        return object_of(kind, raw)
+    if types.NoneType in parts:
+        return None if raw is None else convert(parts[0], raw)
+    if typing.get_origin(kind) is tuple:
+        return tuple(convert(parts[0], one) for one in raw)
+    if typing.get_origin(kind) is Mapping:
+        return {str(name): convert(parts[1], one) for name, one in raw.items()}
+    if kind is float and raw is None:
+        return math.nan
+    return kind(raw) if kind in (bool, float, int, str) else raw
+
+
+def object_of(cls: Any, raw: Mapping[str, Json], **given: Any) -> Any:
+    """An object of a data class: ``given`` fields as they are, others from JSON as :func:`convert` has them."""
+    hints = typing.get_type_hints(cls)
+    read = {name: convert(kind, raw[name]) for name, kind in hints.items() if name in raw and name not in given}
+    return cls(**read, **given)

@@ -12,16 +12,18 @@ Every failure names the file and says what to do.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from fedrank.core.errors import RunError
 from fedrank.core.frame import Frame
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport
+from fedrank.core.trees import Json
 from fedrank.engine.methods import task_of
 from fedrank.engine.run_folder import SCHEMA, RunFolder
 from fedrank.privacy.audit import Audited
-from fedrank.report.files import existing, json_object, parquet
+from fedrank.report.files import convert_content, existing, json_object, parquet
 from fedrank.report.run import Baseline, Run, Shown
 
 
@@ -64,10 +66,7 @@ def load(folder: str | os.PathLike[str]) -> Run:
 
 def _privacy(file: Path, needed: bool) -> PrivacyReport | None:
     content = json_object(file, needed=needed)
-    try:
-        return PrivacyReport.from_json(content) if content else None
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{file}: not a report on privacy ({error!r}). Run again to restore it.") from error
+    return convert_content(file, "a report on privacy", lambda: PrivacyReport.from_json(content)) if content else None
 
 
 def _load_audit(file: Path) -> Audited | None:
@@ -87,20 +86,10 @@ def _metrics(file: Path, shown: Shown) -> Frame:
 
 def _baselines(file: Path, shown: Shown) -> tuple[Baseline, ...]:
     raw = json_object(file, needed=False)
-    if not raw:
-        return ()
-    try:
-        return tuple(
-            Baseline(
-                str(one["name"]),
-                {(str(v["split"]), str(v["measure"])): float(v["value"]) for v in one["values"]},
-                tuple(map(str, one.get("notes", ()))),
-                shown.baseline_label(str(one["name"])),
-            )
-            for one in raw["baselines"]
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError(
-            f"{file}: must hold 'baselines' with a name and 'values' of split, measure and value each; this one does "
-            f"not ({type(error).__name__}: {error}). Run again to restore it."
-        ) from error
+    what = "'baselines' with a name and 'values' of split, measure and value each"
+    return convert_content(file, what, lambda: tuple(_baseline(one, shown) for one in raw["baselines"])) if raw else ()
+
+
+def _baseline(raw: Mapping[str, Json], shown: Shown) -> Baseline:
+    name, values = str(raw["name"]), {(str(v["split"]), str(v["measure"])): float(v["value"]) for v in raw["values"]}
+    return Baseline(name, values, tuple(map(str, raw.get("notes", ()))), shown.baseline_label(name))

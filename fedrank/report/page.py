@@ -63,7 +63,7 @@ def html_of(run: Run, charts: Mapping[str, Chart]) -> str:
     return document(
         f"{opening.title} – fedrank",
         head(opening, f"{run.shown.headline(run)} · {run.name}", page.caveats, chart, page.warning),
-        *(section(part.anchor, part.title, *part.content) for part in page.sections if part is not None),
+        *(section(one.anchor, one.title, *one.content) for one in page.sections if one is not None and one.has_content),
         h("footer", f"Made by fedrank {run.environment.get('fedrank', '')} from the files of the run directory alone."),
     )
 

@@ -13,14 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-from jaxtyping import Float64
-
 from fedrank.core.frame import Frame
 from fedrank.core.ledger import Ledger
 from fedrank.core.privacy_report import PrivacyReport
 from fedrank.core.trees import Json
-from fedrank.engine.study import Paper, Study
 from fedrank.privacy.audit import Audited
 from fedrank.report import wording
 from fedrank.report.charts import Chart
@@ -36,17 +32,13 @@ class Baseline:
         name: Such as ``"MSE"``.
         values: By (split, measure).
         notes: What a reader should know about it.
-        label: How figures and tables call it; by default by its name.
+        label: How figures and tables call it.
     """
 
     name: str
     values: Mapping[tuple[str, str], float]
-    notes: tuple[str, ...] = ()
-    label: str = ""
-
-    def __post_init__(self):
-        if not self.label:
-            object.__setattr__(self, "label", self.name)  # frozen: resolved once, here
+    notes: tuple[str, ...]
+    label: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +113,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a page, which is folded until a reader opens it.
+    """A section of a page, which is folded until a reader opens it; one without content is left out.
 
     Attributes:
         anchor: Its anchor: lower-case letters.
@@ -132,6 +124,11 @@ class Section:
     anchor: str
     title: str
     content: tuple[Any, ...]
+
+    @property
+    def has_content(self) -> bool:
+        """True if there is anything in it."""
+        return any(part is not None for part in self.content)
 
 
 @dataclass(frozen=True)
@@ -164,14 +161,6 @@ class Line:
     warning: bool = False
 
 
-#: Settings that most tasks have and a reader looks for first, and what they are called.
-SETTING_NAMES = {
-    "protocol": "protocol",
-    "data": "data",
-    "rounds": "rounds",
-    "seeds": "seeds",
-    "learning_rate": "learning rate",
-}
 #: Titles of axes where what is counted are messages.
 MESSAGE_AXES = {
     "interactions": "messages so far, in both directions (one seed)",
@@ -191,13 +180,14 @@ class Shown(abc.ABC):
         learnt: Title of the column with the protocol's own values.
         spread_baselines: Whether baselines were trained with the run's seeds, so that they have their own spread
             and a difference to their mean has no interval.
+        baseline_names: Baselines that were not trained on labels, and what they are called; None: their own names.
+        generated_words: The caveat of a run on generated data.
+        generated_sentence: A sentence for running text: the data was generated, and what that means for the numbers.
+        comparison_notes: Notes below a comparison of such runs.
         axis_titles: Titles of axes that are others than usual, by axis; ``{many}`` stands for the parties.
-        setting_names: Dotted names of the settings that a reader looks for first, in order, and what they are called.
-        every_message_folded: Whether the table of all messages is folded away, because there are many kinds.
         reads_every_ledger_line: Whether the table of the ledger, one row a message type, is shown.
         replicates: Dotted names of the settings of data that make runs replicates of one another, such as folds, over
             which values may be averaged.
-        evaluated_every_round: Whether every round has values of the models; else those of the last evaluation count.
     """
 
     party: tuple[str, str] = ("party", "parties")
@@ -207,11 +197,12 @@ class Shown(abc.ABC):
     over: str = "interactions"
     learnt: str = "over seeds"
     spread_baselines: bool = False
+    baseline_names: ClassVar[Mapping[str, str] | None] = None
+    generated_words: str = "Generated data: no real collection"
+    generated_sentence: str = "The data is generated: the numbers say nothing about real people."
+    comparison_notes: tuple[str, ...] = ()
     axis_titles: ClassVar[Mapping[str, str]] = {}
-    setting_names: ClassVar[Mapping[str, str]] = {}
-    every_message_folded: bool = False
     reads_every_ledger_line: bool = True
-    evaluated_every_round: bool = False
     replicates: tuple[str, ...] = ("data_seed",)
 
     # ------------------------------------------------------------------------------------------------ a run's files
@@ -239,7 +230,7 @@ class Shown(abc.ABC):
 
     def baseline_label(self, name: str) -> str:
         """The name of a baseline of ``baselines.json`` in figures and tables."""
-        return name
+        return name if self.baseline_names is None else self.baseline_names.get(name, f"{name} (labels)")
 
     # ------------------------------------------------------------------------------------------------- a run in words
 
@@ -267,14 +258,6 @@ class Shown(abc.ABC):
         if run.environment.get("generated") is not None:
             return bool(run.environment["generated"])
         return str(run.setting("data")).startswith("generated")
-
-    def generated_words(self) -> str:
-        """The caveat of a run on generated data."""
-        return "Generated data: no real collection"
-
-    def generated_sentence(self) -> str:
-        """A sentence for running text: the data was generated, and what that means for the numbers."""
-        return "The data is generated: the numbers say nothing about real people."
 
     def caveats(self, run: Run) -> list[str]:
         """Caveats that a reader of any number of this run must know, besides those of every task."""
@@ -352,38 +335,11 @@ class Shown(abc.ABC):
         """Rounds in one unit of the axis ``users``."""
         return 1.0
 
-    # ----------------------------------------------------------------------------------------- comparisons and studies
+    # ----------------------------------------------------------------------------------------------------- comparisons
 
-    def comparison_notes(self) -> list[str]:
-        """Notes below a comparison of such runs."""
-        return []
-
-    def privacy_table(self, runs: Mapping[str, Run], head: str) -> Any:
+    def privacy_table(self, runs: Mapping[str, Run]) -> Any:
         """Table of the ε that several runs spend (:class:`~fedrank.report.tables.Table`); None where a page says it."""
         return None
-
-    def study_notes(self, paper: Paper, study: Study) -> list[str]:
-        """Notes below a study's table."""
-        return []
-
-    def baselines_depend_on(self, run: Run) -> list[str]:
-        """Dotted names of the settings that baselines depend on; in all others, theirs is one row of a study.
-
-        Empty where baselines are measures of the run, with their own seeds.
-        """
-        return ["data"]
-
-    def trained_on(self, run: Run) -> str:
-        """The data that a run's baselines were made for, in words, where runs of a study differ in it."""
-        return str(run.setting("data"))
-
-    def bytes_moved(self, run: Run) -> Float64[np.ndarray, " rounds"]:
-        """Bytes that have moved after each round, in both directions, in the mean over seeds."""
-        entries = list(run.ledger or ())
-        moved = np.zeros(1 + max((entry.round for entry in entries), default=-1))
-        for entry in entries:
-            moved[entry.round] += entry.bytes
-        return np.cumsum(moved)
 
     # --------------------------------------------------------------------------------------------------- page, terminal
 

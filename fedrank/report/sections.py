@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import shlex
 from collections.abc import Mapping, Sequence
 
-from fedrank.core.privacy_report import BASIC, PrivacyReport, Unit
+from fedrank.core.privacy_report import BASIC, Unit
 from fedrank.core.registry import bibtex
 from fedrank.report import describe, tables, wording, words
 from fedrank.report.charts import Chart
@@ -33,6 +32,12 @@ def found(lines: Sequence[str]) -> Section:
     return Section("found", "What was found", (bullets(lines, class_="verdicts"),))
 
 
+def side_by_side(drawn: Mapping[str, Chart], described: Mapping[str, str]) -> Html | None:
+    """Charts side by side: of these names those that are drawn, each with what it shows; None if none is."""
+    shown = [drawn[name].figure(name, words) for name, words in described.items() if name in drawn]
+    return h("div", *shown, class_="charts") if shown else None
+
+
 def curves(
     run: Run, drawn: Mapping[str, Chart], described: Mapping[str, str], title: str = "How it learnt", more: str = ""
 ) -> Section:
@@ -45,12 +50,11 @@ def curves(
         title: Heading of the section.
         more: What is said below them besides how to read them.
     """
-    shown = [
-        drawn[name].figure(name, describe.chart_words(run, what)) for name, what in described.items() if name in drawn
-    ]
+    shown = side_by_side(drawn, {name: describe.chart_words(run, what) for name, what in described.items()})
     note = "Point at a curve to read its values." if shown else "There are no curves yet."
-    said = h("p", note, " Files of the figures: folder figures.", more, class_="note")
-    return Section("curves", title, (h("div", *shown, class_="charts"), said))
+    return Section(
+        "curves", title, (shown, h("p", note, " Files of the figures: folder figures.", more, class_="note"))
+    )
 
 
 def sent(run: Run, shares: float, when: str, said: str = "") -> Number | None:
@@ -74,23 +78,18 @@ def left(run: Run, *more: object) -> Section:
 
     Args:
         run: The run.
-        more: What stands between the words and the tables.
+        more: What stands between the words and the tables, which are then folded away.
     """
-    _, many = describe.party(run)
     said = run.shown.crossed_title(run)
     if said is not None:
         return Section("left", said, tuple(h("p", line) for line in words.ledger_words(run)))
-    parts: list[object] = [bullets(words.ledger_words(run)), *more]
-    all_of_it: list[object] = []
-    if run.ledger is not None and len(run.ledger) and run.shown.reads_every_ledger_line:
-        all_of_it.append(words.ledger_table(run))
-    fields = words.fields_table(run)
-    if fields is not None:
-        all_of_it.append(fields)
-    if all_of_it and run.shown.every_message_folded:
-        all_of_it = [h("details", h("summary", "Every message and its fields"), *all_of_it)]
-    parts += all_of_it
-    return Section("left", f"What left the {many}", tuple(parts))
+    crossed = run.ledger is not None and len(run.ledger) and run.shown.reads_every_ledger_line
+    found = (words.ledger_table(run) if crossed else None, words.fields_table(run))
+    every: list[object] = [table for table in found if table is not None]
+    if every and more:
+        every = [h("details", h("summary", "Every message and its fields"), *every)]
+    title = f"What left the {describe.party(run)[1]}"
+    return Section("left", title, (bullets(words.ledger_words(run)), *more, *every))
 
 
 def privacy(run: Run) -> Section:
@@ -113,22 +112,19 @@ def repeat(run: Run) -> Section:
     parts = [h("p", "The run directory holds the whole configuration. This runs it again, with equal draws:")]
     parts.append(h("pre", f"fedrank run {shlex.quote(str(run.path / 'config.toml'))}"))
     if command := run.environment.get("command"):
-        text = shlex.join(map(str, command)) if isinstance(command, list) else str(command)
-        parts += [h("p", "It was started with:"), h("pre", text)]
+        parts += [h("p", "It was started with:"), h("pre", str(command))]
     return Section("repeat", "Run it again", tuple(parts))
 
 
-def configuration(run: Run, *more: Html, notes: bool = True) -> Section:
+def configuration(run: Run, *, notes: bool = True) -> Section:
     """Settings and environment, and what must be known about the data unless the page says that elsewhere."""
-    left = tables.config_table(run)
     said = (run.model or {}).get("notes") or () if notes else ()
     return Section(
         "configuration",
         "Configuration and environment",
         (
-            h("div", h("div", left), h("div", tables.environment_table(run)), class_="two"),
+            h("div", h("div", tables.config_table(run)), h("div", tables.environment_table(run)), class_="two"),
             *(h("p", f"Data: {note}", class_="note") for note in said),
-            *more,
         ),
     )
 
@@ -144,52 +140,19 @@ def privacy_number(run: Run) -> Number | None:
     """ε of a person over the whole run and of one piece; None if the run has not written its statement yet."""
     if run.privacy is None:
         return None
-    _, one, unit = _epsilons(run)
-    said = _of_a_user(run.privacy)
-    user, label = said.epsilon, f"Privacy bound of a {run.shown.person} (ε)"
-    if math.isinf(user):
-        return Number(
-            label, said, "nothing is promised" if math.isinf(one) else f"{wording.epsilon_text(one)} per {unit}"
-        )
-    if user == one:
-        return Number(label, said, f"of everything a {run.shown.person} did, over the whole run")
-    little = ", which means little" if user > MEANINGFUL else ""
-    return Number(label, said, f"over the run{little}; {wording.epsilon_text(one)} per {unit}")
-
-
-def _of_a_user(privacy: PrivacyReport) -> Spent:
-    """ε of a user over the run as it adds up; where a run promises another, that."""
-    added = Spent(privacy, Unit.USER, BASIC)
-    return Spent(privacy, Unit.USER) if math.isinf(added.epsilon) else added
-
-
-def _epsilons(run: Run) -> tuple[PrivacyReport, float, Unit]:
-    """The run's statement, which it must have, and ε of an interaction or, where none is stated, of a round."""
-    assert run.privacy is not None
     units = {promise.unit for promise in run.privacy.promises}
     unit = Unit.INTERACTION if Unit.INTERACTION in units else Unit.ROUND
-    return run.privacy, run.privacy.epsilon(unit), unit
-
-
-#: Where the names of a configuration are registered: setting, module, registry.
-REGISTRIES = (
-    ("clicks", "fedrank.ranking.clicks.cascade", "USERS"),
-    ("reward", "fedrank.metrics.online", "REWARDS"),
-)
-
-
-def citation_keys(run: Run) -> list[str]:
-    """Keys of ``core/references.bib``, each once: what the run wrote down, or else those of the names it configures."""
-    written = run.environment.get("citations")
-    if written is not None:
-        return list(dict.fromkeys(str(k) for k in written if k))
-    keys = []
-    for setting, module, attribute in REGISTRIES:
-        name = run.setting(f"{setting}.name", run.setting(setting))
-        registry = getattr(importlib.import_module(module), attribute)
-        if isinstance(name, str) and name in registry:
-            keys.append(registry.entry(name).citation)
-    return list(dict.fromkeys(k for k in keys if k))
+    one, said = run.privacy.epsilon(unit), Spent(run.privacy, Unit.USER, BASIC)
+    if math.isinf(said.epsilon):  # as it adds up; where a run promises another, that
+        said = Spent(run.privacy, Unit.USER)
+    each = f"{wording.epsilon_text(one)} per {unit}"
+    if math.isinf(said.epsilon):
+        note = "nothing is promised" if math.isinf(one) else each
+    elif said.epsilon == one:
+        note = f"of everything a {run.shown.person} did, over the whole run"
+    else:
+        note = f"over the run{', which means little' if said.epsilon > MEANINGFUL else ''}; {each}"
+    return Number(f"Privacy bound of a {run.shown.person} (ε)", said, note)
 
 
 def citations(run: Run) -> str:
@@ -198,4 +161,4 @@ def citations(run: Run) -> str:
     Raises:
         UnknownNameError: The run names a reference that this version does not know.
     """
-    return bibtex(citation_keys(run))
+    return bibtex(str(key) for key in run.environment.get("citations") or ())

@@ -7,28 +7,20 @@ trained on, nothing about queries it has not seen.
 ``a`` and ``b`` are float64 [queries], the same measure of the same queries in the same order; differences are a − b,
 and one within rounding of its two values is none. All p are two-sided. One query allows no test and no interval: they
 are None.
-
-Tables of a study have tests over queries beside intervals over seeds, corrected for the number of tests.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedrank.core.errors import ConfigError, DataError, UnknownNameError
-from fedrank.core.frame import Frame
+from fedrank.core.errors import ConfigError, DataError
 from fedrank.core.trees import Json
-from fedrank.engine.study import Study, named_measure
-from fedrank.engine.variations import Variation
-from fedrank.report import describe, wording
-from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, t_quantile
-from fedrank.report.tables import Column, Table
+from fedrank.report.tables import Column
 
 #: Random sign patterns of a randomisation test; at p = 0.05 its chance is then ± 0.0014.
 RESAMPLES = 100_000
@@ -38,8 +30,8 @@ _CHUNK = 2**20
 
 
 @dataclass(frozen=True)
-class Effect:
-    """The size of the difference by which a is above b.
+class Compared:
+    """One ranker, a, compared with another, b.
 
     Attributes:
         difference: Mean of a − b.
@@ -50,6 +42,8 @@ class Effect:
         wins: Queries on which a is better.
         ties: Queries on which they are equal.
         losses: Queries on which b is better.
+        p_t: Of the paired t test; None for one query.
+        p_randomisation: Of the paired randomisation test; None for one query.
     """
 
     difference: float
@@ -59,29 +53,13 @@ class Effect:
     wins: int
     ties: int
     losses: int
-
-
-@dataclass(frozen=True)
-class Comparison(Effect):
-    """One ranker against the reference, by one measure on one part of the data.
-
-    Attributes:
-        name: The ranker, ``a``.
-        reference: What it is compared with, ``b``.
-        split: ``train``, ``vali`` or ``test``.
-        measure: Such as ``"nDCG(dcg='exp-log2')@10"``.
-        queries: How many.
-        p_t: Of the paired t test; None for one query.
-        p_randomisation: Of the paired randomisation test; None for one query.
-    """
-
-    name: str
-    reference: str
-    split: str
-    measure: str
-    queries: int
     p_t: float | None
     p_randomisation: float | None
+
+    @property
+    def queries(self) -> int:
+        """Number of queries."""
+        return self.wins + self.ties + self.losses
 
 
 def paired_t(a: np.ndarray, b: np.ndarray) -> float | None:
@@ -141,8 +119,13 @@ def paired_randomisation(a: np.ndarray, b: np.ndarray, resamples: int = RESAMPLE
     return hits / 2 ** len(signed) if exact else (1 + hits) / (1 + resamples)
 
 
-def effect(a: np.ndarray, b: np.ndarray) -> Effect:
-    """The mean difference with its interval, the effect size, and on how many queries which is better.
+def compare_queries(a: np.ndarray, b: np.ndarray, resamples: int = RESAMPLES) -> Compared:
+    """The mean difference with its interval, effect size and tests, and on how many queries which is better.
+
+    Args:
+        a: See module.
+        b: See module.
+        resamples: See :func:`paired_randomisation`.
 
     Raises:
         DataError: a and b are not numbers of the same queries.
@@ -150,12 +133,12 @@ def effect(a: np.ndarray, b: np.ndarray) -> Effect:
     differences, deviation = _differences(a, b)
     n, mean = len(differences), float(differences.mean())
     wins, losses = int(np.count_nonzero(differences > 0)), int(np.count_nonzero(differences < 0))
-    counts = wins, n - wins - losses, losses
+    rest = wins, n - wins - losses, losses, paired_t(a, b), paired_randomisation(a, b, resamples)
     if n == 1:
-        return Effect(mean, None, None, None, *counts)
+        return Compared(mean, None, None, None, *rest)
     half = t_quantile(n - 1) * deviation / math.sqrt(n)
     dz = mean / deviation if deviation > 0 else math.copysign(math.inf, mean) if mean else 0.0
-    return Effect(mean, mean - half, mean + half, dz, *counts)
+    return Compared(mean, mean - half, mean + half, dz, *rest)
 
 
 def adjust(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -182,56 +165,35 @@ def adjust(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
     return adjusted
 
 
-def adjust_known(values: Sequence[float | None]) -> list[float | None]:
-    """The same of the p-values that are known; None of the others."""
+#: Columns of :func:`compared_cells`, besides the difference.
+COMPARED = (
+    Column("wins", "better/equal/worse", numeric=True),
+    Column("p_t", "p, t-test", numeric=True),
+    Column("p_r", "p, randomisation", numeric=True),
+)
+
+
+def compared_cells(found: Sequence[Compared]) -> list[dict[str, Json]]:
+    """Cells of a table, a row a comparison: ``difference`` and :data:`COMPARED`, p corrected for their number."""
+    by_t, by_r = (_adjust_known([getattr(one, key) for one in found]) for key in ("p_t", "p_randomisation"))
+    return [
+        {
+            "difference": Estimate(
+                one.difference, None if one.high is None else one.high - one.difference, one.queries
+            ),
+            "wins": f"{one.wins}/{one.ties}/{one.losses}",
+            "p_t": _p_text(t),
+            "p_r": _p_text(r),
+        }
+        for one, t, r in zip(found, by_t, by_r, strict=True)
+    ]
+
+
+def _adjust_known(values: Sequence[float | None]) -> list[float | None]:
+    """The p-values that are known, corrected; None of the others."""
     tested = [i for i, value in enumerate(values) if value is not None]
     adjusted = dict(zip(tested, adjust([values[i] for i in tested]).tolist(), strict=True))  # type: ignore[misc]
     return [adjusted.get(i) for i in range(len(values))]
-
-
-def compare_per_query(
-    per_query: Mapping[str, Mapping[tuple[str, str], np.ndarray]],
-    reference: str,
-    resamples: int = RESAMPLES,
-) -> list[Comparison]:
-    """Every ranker against the reference, by every measure on every part that both have; p are not corrected.
-
-    Args:
-        per_query: By name of the ranker, by (split, measure): float64 [queries].
-        reference: A name in ``per_query``.
-        resamples: See :func:`paired_randomisation`.
-
-    Returns:
-        Ranker by ranker, in the order given.
-
-    Raises:
-        UnknownNameError: The reference is not there.
-        ConfigError: Nothing to compare: no other ranker, or none with a measure of the reference.
-        DataError: Two rankers do not have numbers of the same queries; says which.
-    """
-    if reference not in per_query:
-        raise UnknownNameError("ranker", reference, per_query)
-    pairs = [
-        (name, *key)
-        for name, values in per_query.items()
-        for key in values
-        if name != reference and key in per_query[reference]
-    ]
-    if not pairs:
-        raise ConfigError(f"there is nothing to compare with {reference!r}: no other ranker has a measure of it.")
-    found = []
-    for name, split, measure in pairs:
-        a, b = per_query[name][split, measure], per_query[reference][split, measure]
-        try:
-            found.append(
-                Comparison(
-                    **vars(effect(a, b)), name=name, reference=reference, split=split, measure=measure, queries=len(a),
-                    p_t=paired_t(a, b), p_randomisation=paired_randomisation(a, b, resamples),
-                )
-            )  # fmt: skip
-        except DataError as cause:
-            raise DataError(f"{measure} of {name!r} and {reference!r} on {split}: {cause}") from cause
-    return found
 
 
 def _differences(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float]:
@@ -275,139 +237,8 @@ def _flipped_sums(values: np.ndarray, patterns: np.ndarray) -> np.ndarray:
     return table.ravel()[patterns + 256 * np.arange(len(eights))].sum(axis=1)
 
 
-def significance_table(study: Study, runs: Sequence[tuple[Variation, Run]]) -> Table | None:
-    """Every ranker against the study's reference and against the label-trained ones, query by query.
-
-    A query's value is the mean over seeds, and over what the study pools (folds) where they share the query.
-
-    Args:
-        study: With ``against``, which names the reference.
-        runs: Its runs.
-
-    Returns:
-        None if no run kept its values by query, or no group has a reference.
-    """
-    groups = _groups(study, runs)
-    found = []
-    for about, members in groups.items():
-        reference = next((name for name, (is_reference, _) in members.items() if is_reference), None)
-        per_query = {name: values for name, (_, values) in members.items() if values}
-        if reference in per_query and len(per_query) > 1:
-            paired = _pair_queries(per_query, per_query[reference])
-            if any(name != reference for name in paired):
-                found.extend((about, row) for row in compare_per_query(paired, reference))
-    if not found:
-        return None
-    by_t = adjust_known([row.p_t for _, row in found])
-    by_randomisation = adjust_known([row.p_randomisation for _, row in found])
-    table = [
-        {
-            "about": about,
-            "name": row.name,
-            "split": describe.SPLIT_NAMES[row.split],
-            "measure": row.measure,
-            "difference": Estimate(
-                row.difference, None if row.high is None else row.high - row.difference, row.queries
-            ),
-            "dz": None if row.dz is None else f"{row.dz:+.2f}".replace("-", "−").replace("inf", "∞"),
-            "wins": f"{row.wins}/{row.ties}/{row.losses}",
-            "p_t": p_text(t),
-            "p_r": p_text(r),
-        }
-        for (about, row), t, r in zip(found, by_t, by_randomisation, strict=True)
-    ]
-    columns = (
-        Column("about", "runs"),
-        Column("name", "ranker"),
-        Column("split", "split"),
-        Column("measure", "measure"),
-        Column("difference", f"difference to {_said(study.against)}", numeric=True, signed=True),
-        Column("dz", "effect d", numeric=True),
-        Column("wins", "better/equal/worse", numeric=True),
-        Column("p_t", "p, t-test", numeric=True),
-        Column("p_r", "p, randomisation", numeric=True),
-    )
-    notes = (
-        "Paired over queries, each the mean over seeds; ± is half of a 95 % t interval over queries.",
-        f"p values are corrected for the {len(found)} comparisons of this table (Holm); effect d: mean difference over "
-        "its standard deviation.",
-    )
-    return Table(f"{study.title.split(':')[0]}: would it be so with other queries?", columns, tuple(table), notes)
-
-
-def _groups(study: Study, runs: Sequence[tuple[Variation, Run]]) -> dict[str, dict[str, tuple[bool, dict]]]:
-    """By what runs have in common: ranker -> (is it the reference, (split, measure) -> values by query)."""
-    groups: dict[str, dict[str, tuple[bool, dict]]] = {}
-    for variation, run in runs:
-        where = {key: value for key, value in variation.where.items() if key not in study.pool}
-        common = {key: value for key, value in where.items() if key not in study.against}
-        is_reference = all(where.get(key) == value for key, value in study.against.items())
-        name = _said({key: where[key] for key in study.against if key in where})
-        group = groups.setdefault(_said(common) or "all", {})
-        for ranker, values in _per_query(study, variation, run).items():
-            label = name if ranker == "learnt" else run.shown.baseline_label(ranker)
-            if ranker != "learnt" and not is_reference:
-                continue  # the same baseline stands beside every run
-            old = group.get(label, (False, {}))[1]
-            joined = {key: _together(old.get(key, {}), by_query) for key, by_query in values.items()}
-            group[label] = (is_reference and ranker == "learnt", {**old, **joined})
-    return groups
-
-
-def _together(old: dict, new: dict) -> dict:
-    """Values by query, all of one query in a list: what is pooled may hold a query several times."""
-    return {query: [*old.get(query, ()), *new.get(query, ())] for query in (*old, *(q for q in new if q not in old))}
-
-
-def _pair_queries(per_query: dict[str, dict], reference: dict) -> dict[str, dict[tuple[str, str], np.ndarray]]:
-    """Arrays over queries, of each measure the same ones for all rankers that have it.
-
-    A ranker need not have all measures: some are of a search that it does not do. Without any in common with the
-    reference it is left out.
-    """
-    queries = {
-        key: [q for q in reference[key] if all(q in values[key] for values in per_query.values() if key in values)]
-        for key in reference
-    }
-    arrays = {
-        name: {
-            key: np.array([np.mean(values[key][q]) for q in qs]) for key, qs in queries.items() if qs and key in values
-        }
-        for name, values in per_query.items()
-    }
-    return {name: values for name, values in arrays.items() if values}
-
-
-def _per_query(study: Study, variation: Variation, run: Run) -> dict[str, dict[tuple[str, str], dict]]:
-    """Ranker -> (split, measure) -> (query, how often it has come) -> its value, in a list."""
-    file = run.path / "per_query.parquet"
-    if not file.exists():
-        return {}
-    frame = Frame.from_parquet(file.read_bytes())
-    wanted = dict.fromkeys(
-        (split, named_measure(pattern, variation.config))
-        for split, pattern in study.measures
-        if split in ("vali", "test", "train") and "(judged)" not in pattern
-    )
-    unseen = [key for key in wanted if key[0] != "train"] or list(wanted)  # not trained on, where there are such
-    out: dict[str, dict[tuple[str, str], dict]] = {}
-    for (ranker, split, measure), part in frame.groups("ranker", "split", "measure"):
-        if (split, measure) in unseen:
-            times: Counter[str] = Counter()
-            values = out.setdefault(ranker, {})[split, measure] = {}
-            for query, value in part.select(("qid", "value")).tuples():
-                values[query, times[query]] = [value]
-                times[query] += 1
-    return out
-
-
-def p_text(value: float | None) -> str:
+def _p_text(value: float | None) -> str:
     """A p-value in [0, 1] as text with three decimals, ``< 0.001`` below that; a dash where there is none."""
     if value is None:
         return "–"
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def _said(where: dict[str, Json]) -> str:
-    plain = ("case", "clicks", "ranker", "data")
-    return ", ".join(str(v) if k in plain else f"{k} {wording.number(v)}" for k, v in where.items())

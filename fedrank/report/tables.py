@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
+from fedrank.core.errors import FedrankError
 from fedrank.core.trees import Json, flat
+from fedrank.engine.settings import from_dict, settings_of
 from fedrank.report import describe, wording
 from fedrank.report.html import Html, h, join
 from fedrank.report.run import Run
@@ -69,9 +72,47 @@ class Table:
             else wording.number(value)
         )
 
-    def as_html(self) -> Html:
-        """HTML of the table with its title and notes, so that it can stand in a section beside charts."""
-        return to_html(self)
+    def as_html(self, *, filters: Mapping[str, str] = MappingProxyType({})) -> Html:
+        """The table as markup, with its title as caption and its notes below, so that it can stand beside charts.
+
+        The first column is the heading of its row. The table scrolls inside its frame where a screen is narrow.
+
+        Args:
+            filters: Keys of columns by whose values a reader can choose rows, each with the value that is chosen at
+                first; empty: all rows are shown.
+        """
+        heads = h(
+            "tr",
+            *(
+                h("th", c.title, scope="col", class_="number" if c.numeric else None, data_filter=filters.get(c.key))
+                for c in self.columns
+            ),
+        )
+        body = []
+        for row in self.rows:
+            cells = []
+            for i, column in enumerate(self.columns):
+                text = self.text(row, column)
+                name, scope = ("th", "row") if i == 0 else ("td", None)
+                content = h("code", text) if column.code else text
+                kind = "number" if column.numeric else "short" if i == 0 and len(text) <= SHORT else None
+                cells.append(h(name, content, scope=scope, class_=kind))
+            body.append(h("tr", *cells))
+        grid = h("table", h("caption", self.title), h("thead", heads), h("tbody", *body))
+        frame = h("div", grid, class_="scroll", tabindex="0", role="region", aria_label=self.title)
+        return join(frame, *(h("p", note, class_="note") for note in self.notes))
+
+
+def table_of(title: str, columns: Iterable[Column], rows: Iterable[Sequence[Json]], notes: Sequence[str] = ()) -> Table:
+    """A table whose rows are values in the order of its columns."""
+    columns = tuple(columns)
+    keys = [column.key for column in columns]
+    return Table(title, columns, tuple(dict(zip(keys, row, strict=True)) for row in rows), tuple(notes))
+
+
+def filled(columns: Iterable[Column], rows: Sequence[Mapping[str, Json]]) -> tuple[Column, ...]:
+    """The columns in which any row has a value."""
+    return tuple(column for column in columns if any(row.get(column.key) is not None for row in rows))
 
 
 def final_table(run: Run) -> Table:
@@ -109,10 +150,8 @@ def final_table(run: Run) -> Table:
         columns.append(Column("baseline", run.baseline.label, numeric=True))
         columns.append(Column("difference", f"difference to {run.baseline.name}", numeric=True, signed=True))
         columns.extend(Column(f"baseline{i}", b.label, numeric=True) for i, b in enumerate(run.baselines[1:], 1))
-        notes.extend(run.shown.baseline_notes(run))
-        notes.extend(note for b in run.baselines for note in b.notes)
-    else:
-        notes.extend(run.shown.baseline_notes(run))
+    notes.extend(run.shown.baseline_notes(run))
+    notes.extend(note for b in run.baselines for note in b.notes)
     notes.append(wording.spread_note(*(seeds or {1})))
     return Table("Final values", tuple(columns), tuple(rows), (*notes, *(f"{c}." for c in describe.caveats(run))))
 
@@ -123,15 +162,19 @@ def _difference(run: Run, estimate: Estimate, mark: float) -> Estimate | Interva
 
 
 def config_table(run: Run) -> Table:
-    """Every setting of the run, those first that a reader looks for first."""
-    settings, called = dict(flat(run.config)), run.shown.setting_names
-    known = [k for k in called if k in settings]
-    rows = [
-        {"setting": called.get(k, k), "key": k, "value": settings[k]}
-        for k in [*known, *(k for k in settings if k not in known)]
-    ]
-    columns = (Column("setting", "setting"), Column("value", "value"), Column("key", "key in config.toml", code=True))
-    return Table("Configuration", columns, tuple(rows))
+    """Every setting of the run, and what it is."""
+    return settings_table(run, "Configuration", dict(flat(run.config)))
+
+
+def settings_table(run: Run, title: str, values: Mapping[str, Json], notes: Sequence[str] = ()) -> Table:
+    """Values by dotted names of settings, with what each setting is; a name that is no setting stands for itself."""
+    try:
+        known = {name: one.metadata.get("help") for name, _, one in settings_of(from_dict(dict(run.config)))}
+    except FedrankError:  # of a package that is not installed, or an object of the caller's own
+        known = {}
+    rows = [{"key": key, "value": value, "help": known.get(key) or ""} for key, value in values.items()]
+    columns = (Column("key", "setting", code=True), Column("value", "value"), Column("help", "what it is"))
+    return Table(title, columns, tuple(rows), tuple(notes))
 
 
 def environment_table(run: Run) -> Table:
@@ -142,39 +185,6 @@ def environment_table(run: Run) -> Table:
         if k not in ("command", "citations", "notes")
     ]
     return Table("Environment", (Column("what", "what"), Column("value", "value")), tuple(rows))
-
-
-def to_html(table: Table, *, filters: Mapping[str, str] | None = None) -> Html:
-    """The table as markup, with its title as caption and its notes below.
-
-    The first column is the heading of its row. The table scrolls inside its frame where a screen is narrow.
-
-    Args:
-        table: The table.
-        filters: Keys of columns by whose values a reader can choose rows, each with the value that is chosen at first;
-            empty: all rows are shown.
-    """
-    chosen = filters or {}
-    heads = h(
-        "tr",
-        *(
-            h("th", c.title, scope="col", class_="number" if c.numeric else None, data_filter=chosen.get(c.key))
-            for c in table.columns
-        ),
-    )
-    body = []
-    for row in table.rows:
-        cells = []
-        for i, column in enumerate(table.columns):
-            text = table.text(row, column)
-            name, scope = ("th", "row") if i == 0 else ("td", None)
-            content = h("code", text) if column.code else text
-            kind = "number" if column.numeric else "short" if i == 0 and len(text) <= SHORT else None
-            cells.append(h(name, content, scope=scope, class_=kind))
-        body.append(h("tr", *cells))
-    grid = h("table", h("caption", table.title), h("thead", heads), h("tbody", *body))
-    frame = h("div", grid, class_="scroll", tabindex="0", role="region", aria_label=table.title)
-    return join(frame, *(h("p", note, class_="note") for note in table.notes))
 
 
 def to_json(value: Any) -> Any:

@@ -21,6 +21,11 @@ def in_words(names: Iterable[str]) -> str:
     return f"{', '.join(some)} and {last}" if some else last
 
 
+def capital(text: str) -> str:
+    """A text that begins with a capital letter, the rest as it is."""
+    return text[:1].upper() + text[1:]
+
+
 def seeds_in_words(*counts: int, shown: str = "band") -> str:
     """The spread that a chart shows, in words.
 

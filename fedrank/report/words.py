@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fedrank.core.ledger import Ledger
 from fedrank.report import describe, wording
 from fedrank.report.run import Run
-from fedrank.report.tables import Column, Table
+from fedrank.report.tables import Column, Table, table_of
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,7 @@ def models_in(models: Mapping[str, int], flow: Flow) -> int:
 def ledger_table(run: Run) -> Table:
     """The ledger added up: one row a message type and size."""
     _, many = describe.party(run)
+    ends = {"parties": (many, "server"), "server": ("server", run.shown.recipients(run))}
     columns = (
         Column("exchange", "exchange"),
         Column("message", "message", code=True),
@@ -111,30 +112,17 @@ def ledger_table(run: Run) -> Table:
         Column("rounds", "rounds", numeric=True),
         Column("total", "in total", numeric=True),
     )
-    rows = []
-    for flow in flows(run.ledger or Ledger()):
-        ends = (many, "server") if flow.sender == "parties" else ("server", run.shown.recipients(run))
-        row = {"exchange": flow.exchange, "message": flow.message, "from": ends[0], "to": ends[1]}
-        numbers = {"bytes_each": flow.bytes_each, "messages": flow.messages, "rounds": flow.rounds}
-        rows.append({**row, **numbers, "total": wording.size(flow.bytes)})
-    return Table("Everything that crossed (one seed)", columns, tuple(rows))
+    rows = [
+        (f.exchange, f.message, *ends[f.sender], f.bytes_each, f.messages, f.rounds, wording.size(f.bytes))
+        for f in flows(run.ledger or Ledger())
+    ]
+    return table_of("Everything that crossed (one seed)", columns, rows)
 
 
 def fields_table(run: Run) -> Table | None:
     """Every field of every message type, or None if the run did not write them down."""
     if not run.messages:
         return None
-    rows = [
-        {
-            "message": message,
-            "field": f.get("name"),
-            "type": f.get("dtype"),
-            "bytes": f.get("bytes"),
-            "meaning": f.get("meaning"),
-        }
-        for message, fields in run.messages.items()
-        for f in fields
-    ]
     columns = (
         Column("message", "message"),
         Column("field", "field", code=True),
@@ -142,9 +130,10 @@ def fields_table(run: Run) -> Table | None:
         Column("bytes", "bytes", numeric=True),
         Column("meaning", "meaning"),
     )
-    return Table(
-        "What each message holds", columns, tuple(rows), ("There are no other fields: a message has a fixed size.",)
-    )
+    about = ("name", "dtype", "bytes", "meaning")
+    rows = [(message, *map(field.get, about)) for message, fields in run.messages.items() for field in fields]
+    notes = ("There are no other fields: a message has a fixed size.",)
+    return table_of("What each message holds", columns, rows, notes)
 
 
 def privacy_words(run: Run) -> list[str]:

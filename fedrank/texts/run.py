@@ -255,7 +255,7 @@ class TextRunner(Runner):
             "statistics": {"z": setup.statistics.z, "w": setup.statistics.w},
             "count_error": {"all": error[:, 0].tolist(), "held": error[:, 1].tolist()},
             "true_count": {"all": error[:, 2].tolist(), "held": error[:, 3].tolist()},
-            "insider": None if o.insider is None else o.insider._asdict(),
+            "insider": None if o.insider is None else vars(o.insider),
             "beta": e.protocol.training.beta,
             "generated": first.generated,
             "notes": list(e.notes),

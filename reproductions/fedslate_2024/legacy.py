@@ -23,13 +23,13 @@ from fedrank.core.arrays import AnyArray
 from fedrank.core.errors import ConfigError
 from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
-from fedrank.engine.study import Paper, Study, expected_value
 from fedrank.engine.variations import Variation
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, Interval, mean_interval, t_quantile
 from fedrank.report.tables import Column, Table
 from fedrank.slates.report.files import COPYING, POLICIES, SlateRun
 from fedrank.slates.report.tables import DIGITS, against, final_engagement, way
+from fedrank_zoo.reproduce.study import Paper, Study, expected_value
 
 #: FedSlate's moving mean spans WINDOW episodes and is looked at once every EVERY episodes.
 WINDOW, EVERY = 100, 20

@@ -16,11 +16,11 @@ import numpy as np
 from fedrank.core.errors import ConfigError
 from fedrank.core.trees import Json
 from fedrank.engine.progress import Listener
-from fedrank.engine.study import Study
 from fedrank.metrics.online import REWARDS, OnlineMetric
 from fedrank.privacy.randomised_response import epsilon, worst_case_epsilon
 from fedrank.ranking.clicks.cascade import cascade, pattern_probabilities
 from fedrank.report.tables import Column, Table
+from fedrank_zoo.reproduce.study import Study
 
 #: Most label lists that are enumerated: 4,096 lists × 1,024 patterns are 16 MB.
 _MOST_LISTS = 4_096

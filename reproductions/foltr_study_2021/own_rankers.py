@@ -17,7 +17,6 @@ from fedrank.core.trees import Json
 from fedrank.engine.progress import Listener
 from fedrank.engine.settings import from_dict
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.engine.study import Study, shorten_run
 from fedrank.engine.variations import read_sweep
 from fedrank.ranking.build import Experiment, build
 from fedrank.ranking.evaluate import Evaluator
@@ -25,6 +24,7 @@ from fedrank.ranking.run import attackers_of, own_models
 from fedrank.report import describe
 from fedrank.report.statistics import mean_interval
 from fedrank.report.tables import Column, Table
+from fedrank_zoo.reproduce.study import Study, shorten_run
 
 
 def own_ranker_results(study: Study, fraction: float, listener: Listener) -> tuple[tuple[Table, ...], dict[str, Json]]:

@@ -53,7 +53,6 @@ from fedrank.engine.attackers import draw_attackers
 from fedrank.engine.progress import Listener
 from fedrank.engine.settings import from_dict
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
-from fedrank.engine.study import Study, named_measure, shorten_run
 from fedrank.engine.variations import read_sweep
 from fedrank.ranking.build import Experiment, build, user_for
 from fedrank.ranking.clicks.cascade import inverted_user
@@ -63,6 +62,7 @@ from fedrank.ranking.foltr_pdgd import FoltrPDGD
 from fedrank.report import describe
 from fedrank.report.statistics import mean_interval
 from fedrank.report.tables import Column, Table
+from fedrank_zoo.reproduce.study import Study, named_measure, shorten_run
 
 #: Rounds in which the forgotten devices undo what they learnt, of projected gradient ascent.
 ASCENT = 5

@@ -11,12 +11,12 @@ from jaxtyping import Float
 
 from fedrank.core.trees import Json
 from fedrank.engine.progress import Listener
-from fedrank.engine.study import Study, load_file
 from fedrank.metrics.offline import host_auc
 from fedrank.report.charts import OKABE_ITO, Entry, Panel, compose, decimal_labels, ticks
 from fedrank.report.statistics import mean_interval
 from fedrank.report.tables import Column, Table
 from fedrank.silos.bandits.rules import RuleSettings, combination_table, start, update
+from fedrank_zoo.reproduce.study import Study, load_file
 
 _HERE = Path(__file__).parent
 rules, words = (load_file(_HERE / f"{stem}.py") for stem in ("rules", "findings"))

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedrank.core.trees import Json
-from fedrank.engine.study import Study, expected_value, read_paper
 from fedrank.report.statistics import Estimate, mean_interval
 from fedrank.report.tables import Column, Table
+from fedrank_zoo.reproduce.study import Study, expected_value, read_paper
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from fedrank.core.errors import ConfigError
 from fedrank.core.trees import Json
 from fedrank.engine.progress import Listener
 from fedrank.engine.settings import with_setting
-from fedrank.engine.study import Study, load_file
 from fedrank.report.statistics import Estimate, t_quantile
 from fedrank.report.tables import Column, Table
 from fedrank.silos.bandits.rules import code, members_of, name
 from fedrank.silos.build import build_silos
+from fedrank_zoo.reproduce.study import Study, load_file
 
 _HERE = Path(__file__).parent
 rules, curves, words = (load_file(_HERE / f"{stem}.py") for stem in ("rules", "curves", "findings"))

@@ -24,7 +24,6 @@ from fedrank.core.trees import Json
 from fedrank.engine.native import NativeSimulator
 from fedrank.engine.progress import Listener, Progress
 from fedrank.engine.settings import from_dict, with_setting
-from fedrank.engine.study import Study, load_file, shorten_run
 from fedrank.engine.variations import read_sweep
 from fedrank.report.charts import (
     INK,
@@ -44,6 +43,7 @@ from fedrank.silos.bandit_fedavg import BanditFedAvg, evaluated_by
 from fedrank.silos.bandits.rules import Rule, RuleSettings, code, members_of, name
 from fedrank.silos.build import SiloExperiment, build_silos
 from fedrank.silos.rounds import SiloEvaluator, begin_runs, models_of_runs
+from fedrank_zoo.reproduce.study import Study, load_file, shorten_run
 
 curves, words = (load_file(Path(__file__).with_name(f"{stem}.py")) for stem in ("curves", "findings"))
 

@@ -298,7 +298,7 @@ def test_lists_take_several_values_and_the_protocol_may_follow_its_flags(tokens,
 
 def test_vary_takes_several_settings(tmp_path, monkeypatch):
     told = []
-    monkeypatch.setattr("fedrank.engine.study.run_sweep", lambda todo, folder, **_: told.extend(todo) or [])
+    monkeypatch.setattr("fedrank.engine.sweep.run_sweep", lambda todo, folder, **_: told.extend(todo) or [])
     monkeypatch.setattr("fedrank.cli.experiment.compare_runs", lambda *runs, **_: None)
     for flags in (["--vary", "clients=5,6", "privacy.p=0.5,1"], ["--vary", "clients=5,6", "--vary", "privacy.p=0.5,1"]):
         told.clear()

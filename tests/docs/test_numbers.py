@@ -7,7 +7,7 @@ from pathlib import Path
 import measured
 import pytest
 
-from fedrank.engine.study import load_file
+from fedrank_zoo.reproduce.study import load_file
 
 ROOT = Path(__file__).resolve().parents[2]
 

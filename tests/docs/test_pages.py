@@ -163,7 +163,7 @@ def test_make_targets_exist():
 def test_configurations_are_accepted(tmp_path):
     """A ``toml`` block is a configuration or a study; what it leaves out has its default."""
     from fedrank.engine.settings import from_dict
-    from fedrank.engine.study import plan_runs, read_study
+    from fedrank_zoo.reproduce.study import plan_runs, read_study
 
     for block in all_blocks("toml"):
         settings = tomllib.loads(block.text)

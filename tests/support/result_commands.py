@@ -19,7 +19,6 @@ from slate_run_factory import make_slate_run
 from text_run_factory import make_text_run
 
 from fedrank.data import load
-from fedrank.engine.study import plan_runs
 from fedrank.metrics.returns import MeanInterval
 from fedrank.privacy.audit import Audited
 from fedrank.ranking import plan as planning
@@ -30,6 +29,7 @@ from fedrank_zoo.linking.world import Linked
 from fedrank_zoo.noisy_statistics.ways import private_answer
 from fedrank_zoo.optuna_search.search import Trial
 from fedrank_zoo.record_attack.membership import Membership
+from fedrank_zoo.reproduce.study import plan_runs
 from fedrank_zoo.slate_attacks.leak import Leak
 
 FINDINGS = [
@@ -160,7 +160,7 @@ def _compare(folder: Path, replace: Callable[[str, Any], None], seeds: int) -> M
 
 def _sweep(folder: Path, replace: Callable[[str, Any], None], seeds: int) -> Made:
     out = folder / "sweep"
-    replace("fedrank.engine.study.run_sweep", lambda *_, **__: _two_runs(out, seeds))
+    replace("fedrank.engine.sweep.run_sweep", lambda *_, **__: _two_runs(out, seeds))
     words = ("sweep", "--vary", "clients=10,20", "--out", str(out), "--quiet")
     return Made(words, out / "compare.html", seeds)
 
@@ -169,7 +169,7 @@ def _search(folder: Path, replace: Callable[[str, Any], None], seeds: int) -> Ma
     first, second = _two_runs(folder / "search", seeds)
     trials = [Trial(0, {"sigma": 0.1}, 0.41, first), Trial(1, {"sigma": 0.2}, None, folder, "refused")]
     trials.append(Trial(2, {"sigma": 0.4}, 0.45, second))
-    replace("fedrank_zoo.optuna_search.search.run_search", lambda *_, **__: trials)
+    replace("fedrank_zoo.optuna_search.command.run_search", lambda *_, **__: trials)
     words = ("sweep", "--search", "optuna", "--vary", "sigma=0.1..0.5", "--out", str(folder / "search"), "--quiet")
     return Made(words, folder / "search" / "compare.html", seeds)
 
@@ -191,7 +191,7 @@ def _reproduce(folder: Path, replace: Callable[[str, Any], None], seeds: int) ->
     def run_study(study: Any, out: Path, fraction: float, listener: Any) -> list[tuple[Any, Path]]:
         return list(zip(plan_runs(study, fraction), _two_runs(out, seeds), strict=True))
 
-    replace("fedrank.engine.study.run_study", run_study)
+    replace("fedrank_zoo.reproduce.study.run_study", run_study)
     words = ("reproduce", str(paper), "--out", str(folder / "out"), "--quiet")
     return Made(words, folder / "out" / "report.html", seeds)
 
@@ -370,7 +370,7 @@ PAGES = {
     "fedrank.report.page.html_of": "report",
     "fedrank.report.page.write_findings_page": "privacy plan",
     "fedrank.report.compare.write_comparison": "compare",
-    "fedrank.report.study.write_study_page": "reproduce",
+    "fedrank_zoo.reproduce.page.write_study_page": "reproduce",
     "fedrank_zoo.optuna_search.page.write_search": "sweep",
     "fedrank_zoo.leaderboard.page.document_of": "reproduce leaderboard",
     "fedrank.ranking.logs.learn.write_page": "learn-from-log",

@@ -16,7 +16,6 @@ from fedrank.core.trees import nest
 from fedrank.engine.run import build, run_experiment
 from fedrank.engine.settings import from_dict
 from fedrank.engine.simulator import Simulator, run_keys
-from fedrank.engine.study import load_file
 from fedrank.ranking.clicks.cascade import cascade
 from fedrank.ranking.foltr_pdgd import FoltrPDGD
 from fedrank.ranking.mechanisms import Bounds
@@ -26,6 +25,7 @@ from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
 from fedrank.ranking.rankers.residual import Residual
 from fedrank_zoo.fedper_pdgd import FedPerPDGD
+from fedrank_zoo.reproduce.study import load_file
 
 OWN_RANKERS = load_file(Path(__file__).parents[2] / "reproductions" / "foltr_study_2021" / "own_rankers.py")
 USER = cascade("perfect")

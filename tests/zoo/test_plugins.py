@@ -46,6 +46,8 @@ def test_a_name_that_is_not_known_may_be_of_the_plug_ins(monkeypatch):
         "privacy attack links",
         "data clicks fit log.csv",
         "silos send north.csv",
+        "reproduce foltr-es",
+        "leaderboard",
     ],
 )
 def test_a_command_that_is_not_installed_is_no_other_one(command, monkeypatch):

@@ -13,8 +13,8 @@ from fedrank.core.trees import Json
 from fedrank.report.claims import Measured, Named, Number, Opening, Sentence, Share, head, say
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.html import Html, bullets, document, h, section, warn, write_document
-from fedrank.report.statistics import p_is
-from fedrank.report.tables import Column, Table
+from fedrank.report.statistics import Interval, p_is
+from fedrank.report.tables import Column, Table, table_of
 from fedrank.report.wording import in_words
 from fedrank.silos.sceptic.compare import RECOMMENDED, Answer, Row, compare_aucs
 from fedrank.silos.sceptic.probes import Verdict
@@ -90,18 +90,10 @@ def answers_sentence(answers: Sequence[Answer]) -> Sentence:
 def _overview(answers: Sequence[Answer]) -> list[Html]:
     """Recommendations and verdicts of several targets."""
     names = answers[0].names
-    use = Table(
-        "What to use",
-        (Column("silo", "silo"), Column("rows", "rows", numeric=True), Column("said", "in a sentence")),
-        tuple(
-            {
-                "silo": one.name,
-                "rows": one.own.rows,
-                "said": str(one.headline()).partition(": ")[2].replace("use ", "Use ", 1),
-            }
-            for one in answers
-        ),
-    )
+    columns = (Column("silo", "silo"), Column("rows", "rows", numeric=True), Column("said", "in a sentence"))
+    said = (str(one.headline()).partition(": ")[2].replace("use ", "Use ", 1) for one in answers)
+    rows = [(one.name, one.own.rows, words) for one, words in zip(answers, said, strict=True)]
+    use = table_of("What to use", columns, rows)
     cells = [{v.silo: _cell(v) for v in one.verdicts} for one in answers]
     matrix = Table(
         "Who helps whom: AUC of a row’s silo with the rows of a column’s silo",
@@ -212,24 +204,21 @@ def _title(row: Row) -> str:
 
 def ways_table(one: Answer) -> Table:
     """The table of ways to a model for a silo."""
-    rows = tuple(
-        {
-            "way": _title(row) + (" ←" if row.way == one.recommended else ""),
-            "auc": f"{row.auc.value:.3f} ({_ends(row.auc.interval(), signed=False)})",
-            "gain": "–"
-            if row.way == "alone"
-            else f"{_sign(row.over_alone.value)} ({_ends(row.over_alone.interval())})",
-            "what": row.about.says,
-        }
+    rows = [
+        (
+            _title(row) + (" ←" if row.way == one.recommended else ""),
+            Interval(row.auc.value, *row.auc.interval()),
+            None if row.way == "alone" else Interval(row.over_alone.value, *row.over_alone.interval()),
+            row.about.says,
+        )
         for row in one.rows
-    )
+    ]
     columns = (
-        Column("way", "way"), Column("auc", "AUC", numeric=True), Column("gain", "over alone", numeric=True),
-        Column("what", "what it is"),
+        Column("way", "way"), Column("auc", "AUC", numeric=True, digits=_DIGITS),
+        Column("gain", "over alone", numeric=True, signed=True, digits=_DIGITS), Column("what", "what it is"),
     )  # fmt: skip
-    return Table(
-        f"Every way to a model for {one.name}", columns, rows, ("←: the way that is recommended by all rows.",)
-    )
+    notes = ("←: the way that is recommended by all rows.",)
+    return table_of(f"Every way to a model for {one.name}", columns, rows, notes)
 
 
 def verdicts_table(one: Answer) -> Table:
@@ -241,20 +230,16 @@ def verdicts_table(one: Answer) -> Table:
         Column("partner", "weight in the shrunk model", numeric=True, digits=2),
         Column("as", "AUC of its model as it is", numeric=True, digits=3), Column("like", "not told apart from"),
     )  # fmt: skip
-    rows = tuple(
-        {
-            "silo": names[v.silo],
-            "verdict": _MARK[v.word] + v.word,
-            "gain": _gain(v),
-            "visible": v.visible if v.visible == v.visible else None,
-            "partner": one.partners.get(names[v.silo]),
-            "as": one.probes.scores[v.silo].value,
-            "like": ", ".join(names[k] for k in one.probes.together[v.silo]) or "none",
-        }
+    rows = [
+        (
+            *(names[v.silo], _MARK[v.word] + v.word, _gain(v), v.visible if v.visible == v.visible else None),
+            *(one.partners.get(names[v.silo]), one.probes.scores[v.silo].value),
+            ", ".join(names[k] for k in one.probes.together[v.silo]) or "none",
+        )
         for v in one.verdicts
-    )
+    ]
     notes = ("Verdicts: p < 0.05 after Bonferroni's correction. Harm seen: with a probability of 0.8.",)
-    return Table(f"What the other silos' rows do for {one.name}", columns, rows, notes)
+    return table_of(f"What the other silos' rows do for {one.name}", columns, rows, notes)
 
 
 def _gain(verdict: Verdict) -> str:
@@ -298,22 +283,16 @@ def _flow(one: Answer) -> Table:
         Column("silo", "silo"), Column("rows", "rows", numeric=True), Column("positive", "label 1", numeric=True),
         Column("gaps", "rows with a gap, kept", numeric=True), Column("role", "what for"),
     )  # fmt: skip
-    rows = tuple(
-        {
-            "silo": name,
-            "rows": round(told.rows),
-            "positive": round(told.positive),
-            "gaps": gaps.get(name),
-            "role": "trains and judges" if name == one.name else "trains",
-        }
+    roles = {one.name: "trains and judges"}
+    rows = [
+        (name, round(told.rows), round(told.positive), gaps.get(name), roles.get(name, "trains"))
         for name, told in zip(one.names, one.told, strict=True)
-    )
-    return Table("Rows", columns, rows)
+    ]
+    return table_of("Rows", columns, rows)
 
 
-def _ends(ends: tuple[float, float], signed: bool = True) -> str:
-    form = "+.3f" if signed else ".3f"
-    return f"{ends[0]:{form}} to {ends[1]:{form}}".replace("-", "−")
+def _ends(ends: tuple[float, float]) -> str:
+    return f"{_sign(ends[0])} to {_sign(ends[1])}"
 
 
 def _sign(value: float) -> str:

@@ -7,11 +7,11 @@ estimates by arm (Figures 23 to 28).
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from fedrank.report import describe, figures, wording
 from fedrank.report.charts import Chart, Entry, Panel, compose, element, text, text_width, ticks, tooltip_of
 from fedrank.report.run import Run
 from fedrank.report.statistics import curve
-from fedrank.silos.report.files import Silos, silos_of
+from fedrank.silos.report.files import Helper, Silos, silos_of
 
 #: More arms than this in one figure cannot be told apart; the rest is summed up, or left out where it has no sum.
 MOST_ARMS = 6
@@ -44,7 +44,8 @@ _ON_PALE, _ON_DEEP, _NOTHING = "#101010", "#FDFDFD", "#C4C8CC"
 LOSS = "log-loss"
 
 #: Verdicts as symbols: nothing is said by colour alone.
-SYMBOLS = {"helps": "▲", "harms": "▼", "no evidence": "·"}
+_OPEN = "no evidence"
+SYMBOLS = {"helps": "▲", "harms": "▼", _OPEN: "·"}
 
 
 def learning_figure(run: Run, target: str) -> Chart:
@@ -68,9 +69,7 @@ def learning_figure(run: Run, target: str) -> Chart:
         frame = frame.with_columns({end: frame[end].clip(0.0, 1.0) for end in ("low", "high")})
     marks = {_LABELS[name]: value for name, value in baseline_values(run, target).items()}
     colours = {label: colour for _, _, label, colour in shown}
-    return figures.line_chart(
-        run, frame, "round", f"{measure} of {target}’s model", measure, colours, {}, [], marks=marks
-    )
+    return figures.line_chart(run, frame, "round", f"{measure} of {target}’s model", measure, colours, marks=marks)
 
 
 def arm_figure(run: Run, target: str, column: str) -> Chart:
@@ -105,7 +104,7 @@ def arm_figure(run: Run, target: str, column: str) -> Chart:
     axis = {"increment": f"increment of {measured_by(run)}", "estimate": "estimated reward"}[column]
     colours = _colours(shown.values())
     zero = {"": 0.0} if column == "increment" else {}
-    return figures.line_chart(run, frame, "round", titles[column], axis, colours, {}, notes, marks=zero)
+    return figures.line_chart(run, frame, "round", titles[column], axis, colours, notes, marks=zero)
 
 
 def played_figure(run: Run, target: str) -> Chart:
@@ -141,7 +140,9 @@ def matrix_figure(run: Run) -> Chart:
     Colour is for verdicts: the largest difference may well be the one that is known least.
     """
     silos = silos_of(run)
-    cells, most = _cells(silos)
+    found = {(t, h.name): h for t, of in silos.findings.items() for h in of.helpers if h.difference is not None}
+    shades = {pair: 0.0 if h.verdict == _OPEN else h.difference.mean for pair, h in found.items() if h.difference}
+    most = max(map(abs, shades.values()), default=0.0) or 0.01
     small = len(silos.names) > MOST_NUMBERS
     wide, high = (16.0, 16.0) if small else (96.0, 46.0)
     panel = Panel(wide * len(silos.names), high * len(silos.targets))
@@ -153,20 +154,28 @@ def matrix_figure(run: Run) -> Chart:
         x = (column + 0.5) * wide
         panel.add(text(x + 4, -6, _short(name), turn=-60) if small else text(x, -6, _short(name), anchor="middle"))
     panel.above = _columns_height(silos.names, small) + 14
-    for cell in cells:
-        x, y = silos.names.index(cell.helper) * wide, silos.targets.index(cell.target) * high
-        fill = _NOTHING if cell.value is None else _shade(cell.shade / most)
-        about = {"opacity": 0.35} if cell.value is None else {}
+    for (row, target), (column, name) in itertools.product(enumerate(silos.targets), enumerate(silos.names)):
+        x, y = column * wide, row * high
         size = {"x": x + 1, "y": y + 1, "width": wide - 2, "height": high - 2}
-        panel.add(element("rect", tooltip_of(cell.note), fill=fill, **size, **about))
-        if not small and cell.value is not None:
-            ink = _ON_DEEP if abs(cell.shade) > 0.6 * most else _ON_PALE
-            line = y + high / 2 - (1 if cell.below else -4)
-            panel.add(text(x + wide / 2, line, cell.text, size=12.0, fill=ink, anchor="middle"))
-            if cell.below:
-                panel.add(text(x + wide / 2, y + high / 2 + 13, cell.below, size=9.5, fill=_ON_PALE, anchor="middle"))
+        one, shade = found.get((target, name)), shades.get((target, name), 0.0)
+        if one is None or one.difference is None:
+            note = tooltip_of(f"{name} for {target}: not compared")
+            panel.add(element("rect", note, fill=_NOTHING, **size, opacity=0.35))
+            continue
+        note = f"{name} for {target}: {wording.format_value(one.difference, signed=True)}, {one.verdict}"
+        unseen = _visible_harm(one)
+        note += f"; a harm of more than {unseen} would have been seen" if unseen else ""
+        panel.add(element("rect", tooltip_of(note), fill=_shade(shade / most), **size))
+        if small:
+            continue
+        words = f"{SYMBOLS[one.verdict]} {one.difference.mean:+.3f}".replace("-", "−")
+        ink, line = _ON_DEEP if abs(shade) > 0.6 * most else _ON_PALE, y + high / 2 - (1 if unseen else -4)
+        panel.add(text(x + wide / 2, line, words, size=12.0, fill=ink, anchor="middle"))
+        if unseen:
+            said = f"seen from −{unseen}"
+            panel.add(text(x + wide / 2, y + high / 2 + 13, said, size=9.5, fill=_ON_PALE, anchor="middle"))
     said = ["With the silo minus without it, same round", "▲ helps, ▼ harms; · no evidence, no colour; grey: not asked"]
-    if any(cell.below for cell in cells):
+    if any(map(_visible_harm, found.values())):
         said.append("Seen from: a harm of that size would have been seen with a probability of 0.8")
     if small:
         said[1:] = ["Point at a cell to read it; the tables below have the verdicts"]
@@ -266,46 +275,6 @@ def _colours(names: Iterable[str]) -> dict[str, str]:
     return {name: figures.OKABE_ITO[i % len(figures.OKABE_ITO)] for i, name in enumerate(names)}
 
 
-@dataclass(frozen=True)
-class _Cell:
-    """A cell of the matrix.
-
-    Attributes:
-        target: Name of its row.
-        helper: Name of its column.
-        note: Words that a pointer shows.
-        value: Mean paired difference; None: not compared.
-        shade: The difference if there is a verdict, else 0.
-        text: The number that is written into it.
-        below: What is written below the number.
-    """
-
-    target: str
-    helper: str
-    note: str
-    value: float | None = None
-    shade: float = 0.0
-    text: str = ""
-    below: str = ""
-
-
-def _cells(silos: Silos) -> tuple[list[_Cell], float]:
-    """The cells of the matrix, and the largest absolute difference with a verdict."""
-    cells = []
-    for target in silos.targets:
-        found = silos.findings.get(target)
-        helpers = {h.name: h for h in found.helpers} if found else {}
-        for name in silos.names:
-            one = helpers.get(name)
-            if one is None or one.difference is None:
-                cells.append(_Cell(target, name, f"{name} for {target}: not compared"))
-                continue
-            value, below = one.difference.mean, ""
-            note = f"{name} for {target}: {wording.format_value(one.difference, signed=True)}, {one.verdict}"
-            if one.visible is not None and one.verdict == "no evidence":
-                below = f"seen from −{one.visible:.3f}"
-                note += f"; a harm of more than {one.visible:.3f} would have been seen"
-            shade = 0.0 if one.verdict == "no evidence" else value
-            words = f"{SYMBOLS[one.verdict]} {value:+.3f}".replace("-", "−")
-            cells.append(_Cell(target, name, note, value, shade, words, below))
-    return cells, max((abs(cell.shade) for cell in cells), default=0.0) or 0.01
+def _visible_harm(helper: Helper) -> str:
+    """The harm that would have been seen of a silo without a verdict; empty where there is one."""
+    return f"{helper.visible:.3f}" if helper.visible is not None and helper.verdict == _OPEN else ""

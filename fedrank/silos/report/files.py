@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
-from fedrank.report.files import convert_content, json_object, parquet
+from fedrank.report.files import convert, convert_content, json_object, object_of, parquet
 from fedrank.report.run import Run
 from fedrank.report.statistics import Interval
 
@@ -66,11 +66,11 @@ class Helper:
     n: int
     difference: Interval | None
     verdict: str
-    p: float | None
-    visible: float | None
-    unit: str
-    inverted: Mapping[str, Json] | None
-    shapley: Interval | None
+    p: float | None = None
+    visible: float | None = None
+    unit: str = "seeds"
+    inverted: Mapping[str, Json] | None = None
+    shapley: Interval | None = None
 
     @property
     def looks_inverted(self) -> bool:
@@ -149,21 +149,18 @@ def silos_of(run: Run) -> Silos:
     return run.details
 
 
-def read_silos(folder: Path, *, finished: bool, expected: bool) -> Silos | None:
-    """Read what a run over silos wrote, or None if this is no such run.
+def read_silos(folder: Path, *, finished: bool) -> Silos:
+    """Read what a run over silos wrote.
 
     Args:
         folder: The run directory.
         finished: Whether the run came to its end: then nothing may be missing.
-        expected: Whether the configuration says that it is one.
 
     Raises:
         RunError: A file is missing, cut, or of another schema; says which file and what to do.
     """
     file = folder / "silos.json"
     evidence_file, arms_file = folder / "evidence.json", folder / "arms.parquet"
-    if not (expected or file.exists() or evidence_file.exists() or arms_file.exists()):
-        return None
     raw = json_object(file)
     arms = convert_content(file, "'arms' by target, each with code and name", lambda: _arms(raw))
     has_arms = bool(raw.get("rule"))
@@ -179,14 +176,12 @@ def read_silos(folder: Path, *, finished: bool, expected: bool) -> Silos | None:
     return convert_content(
         file,
         what,
-        lambda: Silos(
+        lambda: object_of(
+            Silos,
+            raw,
             names=tuple(map(str, raw["silos"])),
-            targets=tuple(map(str, raw["targets"])),
-            rule=str(raw.get("rule") or ""),
+            rule=raw.get("rule") or "",
             arms=arms,
-            rows={str(name): dict(rows) for name, rows in raw["rows"].items()},
-            notes=tuple(map(str, raw.get("notes") or ())),
-            undefined=tuple(map(str, raw.get("undefined") or ())),
             plays=plays,
             findings=findings,
             evidence=evidence,
@@ -215,20 +210,10 @@ def _findings(raw: Mapping[str, Json], has_arms: bool) -> Findings:
 
 
 def _helper(name: str, raw: Mapping[str, Json]) -> Helper:
-    n, verdict = int(raw["n"]), str(raw["verdict"])
-    if verdict not in VERDICTS:
-        raise ValueError(f"verdict of {name} is {verdict!r}, not one of {', '.join(VERDICTS)}")
-    return Helper(
-        name=name,
-        n=n,
-        difference=_interval(raw),
-        verdict=verdict,
-        p=None if raw.get("p") is None else float(raw["p"]),
-        visible=None if raw.get("visible_harm") is None else float(raw["visible_harm"]),
-        unit=str(raw.get("unit", "seeds")),
-        inverted=raw.get("inverted"),
-        shapley=_interval(raw.get("shapley")),
-    )
+    if raw["verdict"] not in VERDICTS:
+        raise ValueError(f"verdict of {name} is {raw['verdict']!r}, not one of {', '.join(VERDICTS)}")
+    intervals = {"difference": _interval(raw), "shapley": _interval(raw.get("shapley"))}
+    return object_of(Helper, raw, name=name, visible=convert(float | None, raw.get("visible_harm")), **intervals)
 
 
 def _interval(raw: Mapping[str, Json] | None) -> Interval | None:

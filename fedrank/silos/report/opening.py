@@ -82,7 +82,7 @@ def _of_one(run: Run, target: str) -> tuple[Sentence, list[Number]]:
     numbers = [Number(f"Test {measure} of {target}’s model", reached, note)]
     found = _against(run, target)
     if not found:
-        how = _capital(str(run.setting("protocol")))
+        how = wording.capital(str(run.setting("protocol")))
         gives = say(f"{how} gives ", whose, f" a model of {measure} ", reached, " on test rows; ")
         return gives + say("this run has no other way of training to compare it with."), numbers
     if is_refit(run, target) and (best := _best_tried(run, target)) is not None:
@@ -154,8 +154,9 @@ def _of_many(run: Run) -> tuple[Sentence, list[Number]]:
     if not gains:
         reached = [mean_interval(list(best_test(run, t).values())).mean for t in silos.targets if best_test(run, t)]
         mean = Measured(sum(reached) / len(reached), measure, DIGITS) if reached else Named("undefined")
-        gives = say(f"{_capital(str(run.setting('protocol')))} gives the {len(silos.targets)} silos models of mean ")
-        gives += say(f"{measure} ", mean, " on test rows; this run has no other way of training to compare them with.")
+        how = wording.capital(str(run.setting("protocol")))
+        gives = say(f"{how} gives the {len(silos.targets)} silos models of mean {measure} ", mean, " on test rows; ")
+        gives += say("this run has no other way of training to compare them with.")
         return gives, [Number(f"Mean test {measure}", mean)]
     helped = tuple(target for target, value in gains.items() if value.low is not None and value.low > 0)
     harmed = tuple(target for target, value in gains.items() if value.high is not None and value.high < 0)
@@ -192,13 +193,13 @@ def _levels(run: Run) -> list[Level]:
     low, high = reached.low, reached.high
     if measured_by(run) != LOSS and low is not None and high is not None:
         low, high = max(low, 0.0), min(high, 1.0)  # Student's interval of few seeds leaves what an AUC can be
-    others = [Level(_capital(_OTHERS[name]), value) for name, value in baseline_values(run, target).items()]
+    others = [Level(wording.capital(_OTHERS[name]), value) for name, value in baseline_values(run, target).items()]
     tried = silos.sceptic.get(target, {}).get("ways", {})
     others += [
         Level(f"Tried first: {one['title']}", one["mean"]) for one in tried.values() if one["kind"] == "baseline"
     ]
     return [
-        Level(_capital(_REFIT if is_refit(run, target) else _AVERAGED), reached.mean, low, high, ours=True),
+        Level(wording.capital(_REFIT if is_refit(run, target) else _AVERAGED), reached.mean, low, high, ours=True),
         *others,
     ]
 
@@ -226,10 +227,6 @@ def _sent(run: Run) -> Number | None:
 def _data(run: Run) -> str:
     data = run.setting("data.name", run.setting("data"))
     return "generated data" if run.shown.generated(run) or isinstance(data, Mapping) else str(data)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _only(silos: Silos) -> str | None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float64
 from typing_extensions import override
 
 from fedrank.core.errors import RunError
@@ -21,13 +20,12 @@ from fedrank.core.trees import Json
 from fedrank.report import describe, sections, wording
 from fedrank.report.charts import Chart
 from fedrank.report.claims import Opening
-from fedrank.report.files import parquet
 from fedrank.report.html import Html, bullets, h, warn
-from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Section, Shown
+from fedrank.report.run import MESSAGE_AXES, Line, Page, Run, Section, Shown
 from fedrank.report.tables import Table, final_table, to_json
 from fedrank.silos.report import figures as silo_figures
 from fedrank.silos.report import tables as silo_tables
-from fedrank.silos.report.files import CROSSED, read_silos, silos_of
+from fedrank.silos.report.files import read_silos, silos_of
 from fedrank.silos.report.opening import CHART, opening_of
 from fedrank.silos.report.opening import chart as opening_chart
 from fedrank.silos.report.tables import UNDEFINED, helpers_table, ledger_words, look_table, sceptic_table
@@ -113,13 +111,13 @@ def _arms(run: Run, drawn: Mapping[str, Chart]) -> Section | None:
         "increment": "Increment of each arm for {}, by round",
         "estimate": "Estimate of each arm for {}, by round",
     }
-    parts = [
-        drawn[f"{kind}-{i}"].figure(f"{kind}-{i}", describe.chart_words(run, said.format(target)))
+    described = {
+        f"{kind}-{i}": describe.chart_words(run, said.format(target))
         for i, target in enumerate(silos_of(run).targets)
         for kind, said in kinds.items()
-        if f"{kind}-{i}" in drawn
-    ]
-    if not parts:
+    }
+    shown = sections.side_by_side(drawn, described)
+    if shown is None:
         return None
     note = (
         "An arm is a set of silos whose models are averaged. Its increment is the AUC of the average minus that of the "
@@ -127,17 +125,12 @@ def _arms(run: Run, drawn: Mapping[str, Chart]) -> Section | None:
     )
     if any(name.startswith("estimate") for name in drawn):
         note += " The estimate is what the decision rule makes of the rewards so far."
-    content = (h("div", *parts, class_="charts"), h("p", note, _rest(run), class_="note"))
-    return Section("arms", "Which arms were played", content)
+    return Section("arms", "Which arms were played", (shown, h("p", note, _rest(run), class_="note")))
 
 
 def _rest(run: Run) -> str:
     count = len(silos_of(run).targets)
     return "" if count <= MOST_TARGETS else f" Figures are of the first {MOST_TARGETS} of {count} targets."
-
-
-#: Baselines, and how figures and tables call them.
-_BASELINES = {"alone": "target alone", "everyone": "everyone (federated averaging)"}
 
 
 class SilosShown(Shown):
@@ -147,25 +140,15 @@ class SilosShown(Shown):
     person = "person"
     counted = "messages"
     spread_baselines = True
-    evaluated_every_round = True
-    axis_titles = MESSAGE_AXES
-    setting_names: ClassVar[Mapping[str, str]] = {
-        **SETTING_NAMES,
-        "silos.target": "target",
-        "silos.train": "training rows of a silo, or their share",
-        "silos.inverted": "silo with inverted labels",
-        "silos.exclude": "silos left out",
-        "bandit.rule": "decision rule",
-        "bandit.arms": "arms",
-        "network.widths": "hidden layers of the network",
-        "network.norm": "normalisation",
-        "network.crossing": "what of a model crosses",
-        "network.epochs": "epochs of a round",
+    baseline_names: ClassVar[Mapping[str, str]] = {
+        "alone": "target alone",
+        "everyone": "everyone (federated averaging)",
     }
+    axis_titles = MESSAGE_AXES
 
     @override
     def read(self, folder: Path, config: Mapping[str, Json], *, finished: bool) -> Any:
-        return read_silos(folder, finished=finished, expected=config.get("protocol") == "bandit-fedavg")
+        return read_silos(folder, finished=finished)
 
     @override
     def defined(self, metrics: Frame, file: Path) -> Frame:
@@ -176,10 +159,6 @@ class SilosShown(Shown):
                 f"{file}: no AUC is defined: the target's rows to judge by have one label only. Choose another."
             )
         return out
-
-    @override
-    def baseline_label(self, name: str) -> str:
-        return _BASELINES.get(name, f"{name} (labels)")
 
     @override
     def baseline_notes(self, run: Run) -> list[str]:
@@ -248,24 +227,6 @@ class SilosShown(Shown):
         drawn = ["data_seed", "silos.count", "silos.rows"] if self.generated(run) else []
         divided = ("target", "train", "vali", "measure", "stratified", "gaps", "silo", "label", "positive")
         return ["data", *drawn, *(f"silos.{name}" for name in divided)]
-
-    @override
-    def baselines_depend_on(self, run: Run) -> list[str]:
-        return ["data", "data_seed"]
-
-    @override
-    def bytes_moved(self, run: Run) -> Float64[np.ndarray, " rounds"]:
-        sizes = {(e.exchange, e.sender): e.bytes_each for e in run.ledger or ()}
-        if not sizes:
-            return np.zeros(0)
-        frame = parquet(run.path / "crossed.parquet", CROSSED)
-        down, up = (
-            np.array([sizes.get((exchange, sender), 0) for exchange in frame["exchange"].tolist()], float)
-            for sender in ("server", "parties")
-        )
-        moved = frame["requests"] * down + frame["replies"] * up
-        _, rounds = np.unique(frame["round"], return_inverse=True)
-        return np.cumsum(np.bincount(rounds, moved)) / len(run.seeds)
 
     @override
     def opening(self, run: Run) -> Opening:

@@ -14,7 +14,7 @@ from fedrank.report.claims import Named, Number, Opening, head
 from fedrank.report.figures import Level, levels_figure
 from fedrank.report.html import Html, bullets, document, h, section, warn, write_document
 from fedrank.report.statistics import p_value
-from fedrank.report.tables import Column, Table
+from fedrank.report.tables import Column, Table, table_of
 from fedrank.silos.studies.codebook import Codebook
 from fedrank.silos.studies.comparison import Comparison
 from fedrank.silos.studies.coordinator import Coordinator
@@ -149,11 +149,9 @@ def _comparison(result: Comparison) -> Table:
     columns = (
         Column("silo", "silo"), Column("rows", "rows", numeric=True), Column("positive", "label 1", numeric=True)
     )  # fmt: skip
-    rows = tuple(
-        {"silo": silo, "rows": round(one.rows), "positive": round(one.positive)} for silo, one in result.told.items()
-    )
+    rows = [(silo, round(one.rows), round(one.positive)) for silo, one in result.told.items()]
     note = "Each silo compares ways to a model by these messages and its own rows: silos compare with --messages."
-    return Table("Messages", columns, rows, (note,))
+    return table_of("Messages", columns, rows, (note,))
 
 
 def _joint_table(one: Answered) -> Table:
@@ -163,14 +161,12 @@ def _joint_table(one: Answered) -> Table:
         Column("degrees", "coefficients", numeric=True), Column("p", "p", numeric=True),
         Column("corrected", "corrected", numeric=True),
     )  # fmt: skip
-    rows = tuple(
-        {
-            "term": test.term, "statistic": _number(test.statistic), "degrees": test.degrees, "p": p_value(test.p),
-            "corrected": p_value(test.corrected) if test.corrected == test.corrected else "",
-        }
-        for test in one.joint
-    )  # fmt: skip
-    return Table("All coefficients of a term together", columns, rows, ("Wald’s tests that all of them are 0.",))
+    corrected = [p_value(test.corrected) if test.corrected == test.corrected else "" for test in one.joint]
+    rows = [
+        (test.term, _number(test.statistic), test.degrees, p_value(test.p), p)
+        for test, p in zip(one.joint, corrected, strict=True)
+    ]
+    return table_of("All coefficients of a term together", columns, rows, ("Wald’s tests that all of them are 0.",))
 
 
 def _ends(effect: Effect, ratio: str) -> str:
@@ -247,14 +243,9 @@ def _curves(result: Survival, level: float) -> Table:
     rows = []
     for one in result.curves:
         median, low, high = one.median(level)
-        rows.append({
-            "group": one.group,
-            "rows": _number(float(one.at_risk[0]) if len(one.at_risk) else 0.0),
-            "events": _number(float(one.events.sum())),
-            "median": _number(median),
-            "interval": f"{_number(low)} to {_number(high)}",
-        })  # fmt: skip
-    return Table("Kaplan-Meier curves", columns, tuple(rows), ("–: the curve does not fall to one half.",))
+        counts = float(one.at_risk[0]) if len(one.at_risk) else 0.0, float(one.events.sum()), median
+        rows.append((one.group, *map(_number, counts), f"{_number(low)} to {_number(high)}"))
+    return table_of("Kaplan-Meier curves", columns, rows, ("–: the curve does not fall to one half.",))
 
 
 def _flow(found: list[Answered], made: Coordinator) -> Table:
@@ -262,18 +253,16 @@ def _flow(found: list[Answered], made: Coordinator) -> Table:
         Column("question", "question"), Column("silo", "silo"), Column("rows", "rows used", numeric=True),
         Column("left_out", "without a value", numeric=True), Column("why", "why not in the result"),
     )  # fmt: skip
-    rows = tuple(
-        {
-            "question": one.question.name, "silo": silo, "rows": one.progress.rows.get(silo),
-            "left_out": one.progress.left_out.get(silo), "why": one.progress.left.get(silo, ""),
-        }
-        for one in found
+    asked = [(one.question.name, one.progress) for one in found]
+    rows = [
+        (name, silo, of.rows.get(silo), of.left_out.get(silo), of.left.get(silo, ""))
+        for name, of in asked
         for silo in made.codebook.silos
-    )  # fmt: skip
+    ]
     notes = tuple(
         f"{one.question.name}: {rounds_of(one)}, {one.progress.numbers:,} numbers from all silos." for one in found
     )
-    return Table("Rows", columns, rows, notes)
+    return table_of("Rows", columns, rows, notes)
 
 
 def _number(value: float) -> str:

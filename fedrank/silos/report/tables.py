@@ -10,7 +10,7 @@ from fedrank.core.words import format_count
 from fedrank.report import wording
 from fedrank.report.run import Run
 from fedrank.report.statistics import Interval, final_values, mean_interval, p_is, p_value
-from fedrank.report.tables import Column, Table
+from fedrank.report.tables import Column, Table, filled, table_of
 from fedrank.report.words import flows, models_in, models_of
 from fedrank.silos.report.figures import LOSS, SYMBOLS, baseline_values, measure_name, measured_by
 from fedrank.silos.report.files import Findings, Helper, Silos
@@ -80,38 +80,35 @@ def helpers_table(run: Run, target: str) -> Table:
         target: One of its targets.
     """
     silos, found = run.details, run.details.findings[target]
-    rows = []
-    for helper in found.helpers:
-        rows.append(
-            {
-                "silo": helper.name,
-                "verdict": verdict(helper),
-                "difference": helper.difference,
-                "evidence": evidence(helper),
-                "visible": helper.visible,
-                "n": helper.n,
-                "shapley": helper.shapley,
-                "played": _percent(played_share(silos, found, helper.name)),
-                "own": (helper.inverted or {}).get("auc"),
-            }
-        )
-    columns = [
+    counts = {h.n for h in found.helpers}
+    rows = [
+        {
+            "silo": helper.name,
+            "verdict": verdict(helper),
+            "difference": helper.difference,
+            "evidence": p_value(helper.p if helper.n else None),
+            "visible": helper.visible,
+            "n": helper.n if len(counts) > 1 else None,
+            "shapley": helper.shapley,
+            "played": _percent(played_share(silos, found, helper.name)) if found.played else None,
+            "own": (helper.inverted or {}).get("auc"),
+        }
+        for helper in found.helpers
+    ]
+    measure = measured_by(run)
+    always = (
         Column("silo", "silo"),
         Column("verdict", "verdict"),
-        Column("difference", f"paired difference of {measured_by(run)}", numeric=True, signed=True, digits=DIGITS),
+        Column("difference", f"paired difference of {measure}", numeric=True, signed=True, digits=DIGITS),
         Column("evidence", "p", numeric=True),
-    ]
-    if any(h.visible is not None for h in found.helpers):
-        columns.append(Column("visible", "harm that would have been seen", numeric=True, digits=DIGITS))
-    counts = {h.n for h in found.helpers}
-    if len(counts) > 1:
-        columns.append(Column("n", "rounds compared", numeric=True))
-    if any(h.shapley for h in found.helpers):
-        columns.append(Column("shapley", "Shapley value", numeric=True, signed=True, digits=DIGITS))
-    if found.played:
-        columns.append(Column("played", "in the averaged set", numeric=True))
-    if any(row["own"] is not None for row in rows):
-        columns.append(Column("own", f"{measured_by(run)} of the silo's first model", numeric=True, digits=DIGITS))
+    )
+    if_known = (
+        Column("visible", "harm that would have been seen", numeric=True, digits=DIGITS),
+        Column("n", "rounds compared", numeric=True),
+        Column("shapley", "Shapley value", numeric=True, signed=True, digits=DIGITS),
+        Column("played", "in the averaged set", numeric=True),
+        Column("own", f"{measure} of the silo's first model", numeric=True, digits=DIGITS),
+    )
     notes = [f"The labels of {h.name} {labels(h)}." for h in found.helpers if h.looks_inverted]
     if len(counts) == 1:
         notes.append(f"Each was compared in {counts.pop():,} rounds over {seeds(run)}.")
@@ -120,7 +117,7 @@ def helpers_table(run: Run, target: str) -> Table:
         notes.append(f"The target alone was played in {_percent(sum(found.played[c] for c in alone))} of the rounds.")
     if any(h.n == 0 for h in found.helpers):
         notes.append("A silo that was never judged beside its absence has no difference: that says nothing about it.")
-    return Table(f"Who helps {target}", tuple(columns), tuple(rows), tuple(notes))
+    return Table(f"Who helps {target}", (*always, *filled(if_known, rows)), tuple(rows), tuple(notes))
 
 
 def sceptic_table(run: Run, target: str) -> Table | None:
@@ -129,7 +126,7 @@ def sceptic_table(run: Run, target: str) -> Table | None:
     if not about:
         return None
     rows = [
-        {"way": one["title"], "mean": one["mean"], "difference": difference_of(one)}
+        (one["title"], one["mean"], difference_of(one))
         for way, one in about["ways"].items()
         if one["kind"] == "baseline" or way == "recommended"
     ]
@@ -143,7 +140,7 @@ def sceptic_table(run: Run, target: str) -> Table | None:
         f"On {about['rows']:,.0f} rows of {target}, those that train and those that validate; the other silos’ "
         "training rows. Recommended: chosen inside these rows, see fedrank silos compare.",
     )
-    return Table(f"Simple baselines for {target}", columns, tuple(rows), notes)
+    return table_of(f"Simple baselines for {target}", columns, rows, notes)
 
 
 def look_table(run: Run, target: str) -> Table | None:
@@ -152,14 +149,12 @@ def look_table(run: Run, target: str) -> Table | None:
     if not about:
         return None
     rows = [
-        {
-            "silo": name,
-            "verdict": "; ".join([one["text"], *(_ALARMS[kind] for kind in one["alarms"])]),
-            "gain": None if one["gain"] is None else Interval(one["gain"], one["low"], one["high"]),
-            "p": p_value(one["p"]),
-            "weight": one["weight"],
-            "as": one["auc_as_it_is"],
-        }
+        (
+            name,
+            "; ".join([one["text"], *(_ALARMS[kind] for kind in one["alarms"])]),
+            None if one["gain"] is None else Interval(one["gain"], one["low"], one["high"]),
+            *(p_value(one["p"]), one["weight"], one["auc_as_it_is"]),
+        )
         for name, one in about["silos"].items()
     ]
     columns = (
@@ -176,7 +171,7 @@ def look_table(run: Run, target: str) -> Table | None:
         f"Recommended: {about['title']}, AUC {wording.format_value(auc, digits=DIGITS)}, over alone "
         f"{wording.format_value(gain, signed=True, digits=DIGITS)}, chosen anew in each fold of the rows of {target}.",
     )
-    return Table(f"A first look for {target}", columns, tuple(rows), notes)
+    return table_of(f"A first look for {target}", columns, rows, notes)
 
 
 #: What a first look calls what looks wrong at a silo.
@@ -287,13 +282,6 @@ def seeds(run: Run) -> str:
 def verdict(helper: Helper) -> str:
     """The verdict with its symbol, or "not compared"."""
     return "not compared" if helper.n == 0 else f"{SYMBOLS[helper.verdict]} {helper.verdict}".replace(" ", NBSP)
-
-
-def evidence(helper: Helper) -> str:
-    """The corrected p-value, for a table."""
-    if helper.n == 0 or helper.p is None:
-        return "–"
-    return p_value(helper.p)
 
 
 def labels(helper: Helper) -> str | None:

@@ -20,7 +20,7 @@ from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.report import figures
 from fedrank.report.charts import Chart
-from fedrank.report.files import convert_content, json_object
+from fedrank.report.files import convert, convert_content, json_object, object_of
 from fedrank.report.html import Html, h
 from fedrank.report.run import Run
 from fedrank.report.statistics import Interval
@@ -35,8 +35,6 @@ COPYING, GREEDY = "copying", "greedy"
 #: Fixed policies, from worst to best where there is no tension.
 POLICIES = ("kale", RANDOM, "choc", "kale-then-choc", "best-fixed", MYOPIC, OPTIMUM)
 
-#: Protocols of platforms that share users.
-PROTOCOLS = ("vertical-slate", "slateq", "planned-slates")
 #: Faults that a caveat names one by one.
 _MOST_NAMED = 3
 #: Settings of the users that are the preset's unless they are given.
@@ -191,8 +189,8 @@ class SlateRun:
         return {name: mark.values[measure].mean for name, mark in found if mark and measure in mark.values}
 
 
-def read_slates(folder: Path, config: Mapping[str, Json], *, finished: bool) -> SlateRun | None:
-    """Read what a run of platforms wrote, or None if this is no such run.
+def read_slates(folder: Path, config: Mapping[str, Json], *, finished: bool) -> SlateRun:
+    """Read what a run of platforms wrote.
 
     Args:
         folder: The run directory.
@@ -203,8 +201,6 @@ def read_slates(folder: Path, config: Mapping[str, Json], *, finished: bool) -> 
         RunError: A file is missing, cut, or of another schema; says which file and what to do.
     """
     file, marks_file = folder / "slates.json", folder / "baselines.json"
-    if not (config.get("protocol") in PROTOCOLS or file.exists()):
-        return None
     first, count = (value if isinstance(value := config.get(key), int) else 0 for key in ("seed", "seeds"))
     seeds, users = range(first, first + count), config.get("world")
     given = tuple(users) if isinstance(users, Mapping) else ()
@@ -255,18 +251,15 @@ def _made(
     if not names or len(names) != len(feedback):
         raise ValueError(f"{len(feedback)} feedback of {len(names)} platforms")
     threshold = found.get("threshold") or {}
-    return SlateRun(
+    return object_of(
+        SlateRun,
+        raw,
         names=names,
         feedback=feedback,
-        protocol=str(raw["protocol"]),
-        central=bool(raw.get("central", False)),
-        faults=tuple(map(dict, raw["faults"])),
-        world=dict(raw["world"]),
         stay=int(raw["world"]["rounds_per_episode"]),
         users=int(raw["episodes"]),
         every=int(raw["evaluation"]["every"]),
         judges=int(raw["evaluation"]["episodes"]),
-        notes=tuple(map(str, raw.get("notes") or ())),
         given=given,
         marks=marks,
         share=float(threshold.get("share", 0.5)),
@@ -309,10 +302,7 @@ class Stay:
     @property
     def mean_kale(self) -> tuple[float, ...]:
         """Mean over the platforms, by round."""
-        return tuple(
-            math.fsum(known) / len(known) if (known := [one for one in row if math.isfinite(one)]) else math.nan
-            for row in zip(*self.kale.values(), strict=True)
-        )
+        return tuple(map(_mean, zip(*self.kale.values(), strict=True)))
 
 
 def read_stays(folder: Path) -> dict[str, Stay]:
@@ -330,13 +320,10 @@ def read_stays(folder: Path) -> dict[str, Stay]:
 
 
 def _stay(raw: Mapping[str, Json]) -> Stay:
-    kale = {
-        str(name): tuple(math.nan if one is None else float(one) for one in row) for name, row in raw["kale"].items()
-    }
-    satisfaction = tuple(map(float, raw["satisfaction"]))
-    if not kale or any(len(row) != len(satisfaction) for row in kale.values()):
+    made = convert(Stay, raw)
+    if not made.kale or any(len(row) != len(made.satisfaction) for row in made.kale.values()):
         raise ValueError("kale and satisfaction are of different rounds")
-    return Stay(kale, satisfaction)
+    return made
 
 
 def stay_charts(run: Run, stays: Mapping[str, Stay]) -> dict[str, Chart]:
@@ -372,7 +359,7 @@ def _drawn(run: Run, series: Mapping[str, tuple[float, ...]], title: str, measur
     colours = dict(zip(mine, palette if len(mine) > 1 else figures.OKABE_ITO[:1], strict=False))
     colours |= dict(zip(others, (figures.OKABE_ITO[6], figures.OKABE_ITO[4], figures.OKABE_ITO[5]), strict=False))
     notes = ["fresh users, without exploration; by round of the stay"]
-    return figures.line_chart(run, frame, "round", title, measure, colours, {}, notes)
+    return figures.line_chart(run, frame, "round", title, measure, colours, notes)
 
 
 def stay_words(stays: Mapping[str, Stay]) -> list[Html]:

@@ -13,20 +13,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-from jaxtyping import Float64
 from typing_extensions import override
 
 from fedrank.core.privacy_report import Unit
 from fedrank.core.trees import Json, flat
-from fedrank.engine.study import Paper, Study
 from fedrank.report import describe, sections, wording
 from fedrank.report.charts import Chart
 from fedrank.report.claims import Comparison, Measured, Named, Number, Opening, Percent, Sentence, Spent, Verdict, say
 from fedrank.report.curves import NOTHING_YET
 from fedrank.report.figures import Level
-from fedrank.report.html import h
-from fedrank.report.run import SETTING_NAMES, Line, Page, Run, Section, Shown
+from fedrank.report.run import Line, Page, Run, Section, Shown
 from fedrank.report.statistics import Estimate
 from fedrank.report.tables import Table, to_json
 from fedrank.slates.report import tables
@@ -119,7 +115,7 @@ def _levels(run: Run) -> list[Level]:
 
 def _sent(run: Run, slates: SlateRun) -> Number | None:
     """Bytes that a platform sends and receives in a round, or a run; None where nothing crosses."""
-    rounds = 1 if slates.by_sums else max(1, tables.rounds_of_platforms(run))
+    rounds = 1 if slates.by_sums else max(1, tables.times_asked(run, "look"))
     return sections.sent(run, len(slates.names) * rounds, f"in a {'run' if slates.by_sums else 'round'}")
 
 
@@ -144,23 +140,12 @@ def _privacy(run: Run, slates: SlateRun) -> Number | None:
 MOST_PLATFORMS = 5
 
 
-def _trial(run: Run) -> Section | None:
-    """Section of the trial of the plan; None where nothing was planned, or before the end."""
-    table = tables.trial_table(run)
-    return None if table is None else Section("trial", "Is the plan better than what it replaces?", (table,))
-
-
-def _stay(run: Run, drawn: Mapping[str, Chart]) -> Section | None:
-    """Section of what is served over a stay, and why; None before the run has ended."""
-    said = stay_words(slates_of(run).stays)
-    pictures = [
-        drawn[name].figure(name, f"{about}, round by round, beside the best possible and random slates.")
-        for name, about in zip(FIGURES, ("Share of kale of what users click", "Satisfaction of users"), strict=True)
-        if name in drawn
-    ]
-    if not said and not pictures:
-        return None
-    return Section("stay", "What is served when", (*said, h("div", *pictures, class_="charts")))
+def _stay(run: Run, drawn: Mapping[str, Chart]) -> Section:
+    """Section of what is served over a stay, and why; empty before the run has ended."""
+    said = "{}, round by round, beside the best possible and random slates."
+    about = (said.format(what) for what in ("Share of kale of what users click", "Satisfaction of users"))
+    charts = sections.side_by_side(drawn, dict(zip(FIGURES, about, strict=True)))
+    return Section("stay", "What is served when", (*stay_words(slates_of(run).stays), charts))
 
 
 def _about(name: str) -> str:
@@ -170,18 +155,6 @@ def _about(name: str) -> str:
     whose = name.removeprefix("engagement-")
     on = "all platforms together" if whose == "all" else f"platform {whose.upper()}"
     return f"Learning curve of a fresh user’s engagement, {on}, with fixed policies and the optimum as dashed lines"
-
-
-def _faults(run: Run) -> Section | None:
-    """Section of the faults of the published code that are on; None if none is."""
-    faults = tables.faults_table(run)
-    if faults is None:
-        return None
-    said = (
-        "These settings do as the published code does, and not as the publication means. Each is switched off by its "
-        "setting."
-    )
-    return Section("faults", "Faults of the published code", (h("p", said), faults))
 
 
 #: Measures with a figure in a comparison: engagement in all, and of three platforms.
@@ -195,25 +168,18 @@ class SlatesShown(Shown):
     digits = 1
     over = "users"
     learnt = "learnt from clicks"
-    every_message_folded = True
+    baseline_names: ClassVar[Mapping[str, str]] = {name: name for name in POLICIES}
+    generated_words = "Generated users: no real people"
+    generated_sentence = "The users are simulated: the numbers say nothing about real people."
+    comparison_notes = (
+        "engagement: of a user's stay, without a discount; test: fresh users, without exploration.",
+        "Fixed policies, the optimum and regret are on the page of each run.",
+    )
     reads_every_ledger_line = False  # a line of the ledger is of all rounds from one evaluation to the next
-    setting_names: ClassVar[Mapping[str, str]] = {
-        **SETTING_NAMES,
-        "world.preset": "users",
-        "world.platforms": "platforms K",
-        "world.candidates": "candidates N of a platform",
-        "world.slate": "items n of a slate",
-        "slates.feedback": "who has clicks and engagement",
-        "slates.discount": "discount γ",
-    }
 
     @override
-    def read(self, folder: Path, config: Mapping[str, Json], *, finished: bool) -> SlateRun | None:
+    def read(self, folder: Path, config: Mapping[str, Json], *, finished: bool) -> SlateRun:
         return read_slates(folder, config, finished=finished)
-
-    @override
-    def baseline_label(self, name: str) -> str:
-        return name if name in POLICIES else f"{name} (labels)"
 
     @override
     def subject(self, run: Run) -> str:
@@ -226,14 +192,6 @@ class SlatesShown(Shown):
     @override
     def generated(self, run: Run) -> bool:
         return True  # the world makes users up
-
-    @override
-    def generated_words(self) -> str:
-        return "Generated users: no real people"
-
-    @override
-    def generated_sentence(self) -> str:
-        return "The users are simulated: the numbers say nothing about real people."
 
     @override
     def more_caveats(self, run: Run) -> list[str]:
@@ -264,10 +222,6 @@ class SlatesShown(Shown):
         return self.subject(run)
 
     @override
-    def trained_on(self, run: Run) -> str:
-        return self.subject(run)
-
-    @override
     def rounds_in_unit(self, run: Run) -> float:
         return run.details.stay
 
@@ -279,39 +233,8 @@ class SlatesShown(Shown):
         return {f"{name}{of}": value for name, value in first.details.lines(measure, (RANDOM, OPTIMUM)).items()}
 
     @override
-    def comparison_notes(self) -> list[str]:
-        return [
-            "engagement: of a user's stay, without a discount; test: fresh users, without exploration.",
-            "Fixed policies, the optimum and regret are on the page of each run.",
-        ]
-
-    @override
-    def study_notes(self, paper: Paper, study: Study) -> list[str]:
-        out = ["engagement: of a user's stay, without a discount; test: fresh users, without exploration."]
-        if any((e["study"], e["split"]) == (study.name, "test") for e in paper.values):
-            out.append(
-                "The paper's number is another quantity: the largest mean of 100 users in a row while learning (of "
-                "random slates, the mean of all users). It lies above the truth, and a policy that never changes has "
-                "it, too."
-            )
-        return out
-
-    @override
     def data_settings(self, run: Run) -> list[str]:
         return [key for key, _ in flat(run.config) if key.startswith("world.")]
-
-    @override
-    def baselines_depend_on(self, run: Run) -> list[str]:
-        return [key for key, _ in flat(run.config) if key.startswith("world.")]
-
-    @override
-    def bytes_moved(self, run: Run) -> Float64[np.ndarray, " rounds"]:
-        entries = list(run.ledger or ())
-        if not entries:
-            return np.zeros(0)
-        starts = [*sorted({entry.round for entry in entries}), self.done_rounds(run)]
-        moved = [sum(entry.bytes for entry in entries if entry.round == start) for start in starts[:-1]]
-        return np.cumsum(np.repeat(np.divide(moved, np.diff(starts)), np.diff(starts)))
 
     @override
     def opening(self, run: Run) -> Opening:
@@ -368,11 +291,11 @@ class SlatesShown(Shown):
             (
                 _stay(run, charts),
                 sections.found(tables.verdicts(run)),
-                _trial(run),
+                Section("trial", "Is the plan better than what it replaces?", (tables.trial_table(run),)),
                 Section("who", "Who is who", (tables.parties_table(run),)),
                 sections.curves(run, charts, curves, "How they learnt"),
                 Section("final", "Engagement", (tables.platforms_table(run), tables.policies_table(run))),
-                _faults(run),
+                Section("faults", "Faults of the published code", (tables.faults_table(run),)),
                 sections.left(run, tables.crossed_table(run)),
                 sections.privacy(run),
                 Section("users", "Users", (tables.world_table(run),)),

@@ -14,7 +14,7 @@ from fedrank.report.charts import Chart
 from fedrank.report.claims import Comparison, Verdict, diff_words
 from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, curve, difference, final_values, mean_interval
-from fedrank.report.tables import Column, Table
+from fedrank.report.tables import Column, Table, filled, settings_table, table_of
 from fedrank.report.words import Flow, flows
 from fedrank.slates.report.files import (
     COPYING,
@@ -41,15 +41,12 @@ def kind_of(flow: Flow) -> str:
     return "round" if flow.exchange in ACTING else "sum" if flow.exchange.startswith("secure sum") else "batch"
 
 
-def rounds_of_platforms(run: Run) -> int:
-    """Rounds that the ledger of a run of platforms counts: each asks every platform for its values once."""
-    asked = sum(f.messages for f in flows(run.ledger or Ledger()) if (f.exchange, f.sender) == ("look", "server"))
-    return asked // max(1, len(run.details.names))
+def times_asked(run: Run, exchange: str) -> int:
+    """Times that the ledger of a run of platforms has an exchange, each of which asks every platform once.
 
-
-def batches_of(run: Run) -> int:
-    """Batches that platforms have learnt from: each names its transitions to every platform once."""
-    asked = sum(f.messages for f in flows(run.ledger or Ledger()) if (f.exchange, f.sender) == ("batch", "server"))
+    ``look``, for values of candidates, takes place in every round; ``batch`` names the transitions to learn from.
+    """
+    asked = sum(f.messages for f in flows(run.ledger or Ledger()) if (f.exchange, f.sender) == (exchange, "server"))
     return asked // max(1, len(run.details.names))
 
 
@@ -57,7 +54,7 @@ def ledger_words(run: Run) -> list[str]:
     """Sentences about messages between platforms and coordinator: sizes by round and batch, and what they reveal."""
     ledger = run.ledger or Ledger()
     slates: SlateRun = run.details
-    rounds, batches, each = rounds_of_platforms(run), batches_of(run), run.setting("slates.batch")
+    rounds, batches, each = times_asked(run, "look"), times_asked(run, "batch"), run.setting("slates.batch")
     lines = flows(ledger)
     sums = sum(f.messages for f in lines if f.message == "Advertisement") // len(slates.names)
     transitions = f" of {wording.number(each)} transitions" if each else ""
@@ -92,6 +89,8 @@ def ledger_words(run: Run) -> list[str]:
     return out
 
 
+#: What curves are of.
+_ENGAGEMENT = "engagement of a user"
 #: Points of the curve while learning, whose single users differ by a fifth of the mean and more.
 _POINTS = 20
 
@@ -110,9 +109,7 @@ def learning_figure(run: Run, measure: str) -> Chart:
     title = "All platforms together" if platform is None else f"Platform {_said(slates, platform)}"
     notes = [f"{slates.judges:,} fresh users a seed, no exploration"]
     said, marks = _said(slates, platform), slates.lines(measure)
-    return figures.line_chart(
-        run, frame, "users", title, "engagement of a user", {said: colour}, {}, notes, marks=marks
-    )
+    return figures.line_chart(run, frame, "users", title, _ENGAGEMENT, {said: colour}, notes, marks=marks)
 
 
 def online_figure(run: Run) -> Chart | None:
@@ -129,7 +126,7 @@ def online_figure(run: Run) -> Chart | None:
         _said(slates, name): figures.OKABE_ITO[1 + place % 6] for place, name in enumerate(slates.names)
     }  # a platform has the same colour in every figure
     notes = ["exploration included", *([f"each point the mean of {block} users"] if block > 1 else [])]
-    return figures.line_chart(run, frame, "users", "While they learnt", "engagement of a user", colours, {}, notes)
+    return figures.line_chart(run, frame, "users", "While they learnt", _ENGAGEMENT, colours, notes)
 
 
 def slates_of(run: Run) -> SlateRun:
@@ -196,24 +193,20 @@ def platforms_table(run: Run) -> Table:
             {
                 "who": measure_owner(slates, measure),
                 "value": final_engagement(run, measure),
-                **{policy: against(run, measure, policy) for policy in (RANDOM, MYOPIC)},
+                RANDOM: against(run, measure, RANDOM),
+                MYOPIC: against(run, measure, MYOPIC),
                 "regret": None if regret is None else Estimate(-regret.mean, regret.half, regret.n, regret.method),
                 "time": _time(slates, measure),
             }
         )
-    columns = [
+    apart = {policy: f"difference to {policy}" for policy in (RANDOM, MYOPIC)}
+    columns = (
         Column("who", "platform"),
         Column("value", "engagement of a user", numeric=True, digits=DIGITS),
-        *(
-            Column(policy, f"difference to {policy}", numeric=True, signed=True, digits=DIGITS)
-            for policy in (RANDOM, MYOPIC)
-            if slates.mark(policy)
-        ),
-    ]
-    if slates.mark(OPTIMUM):
-        columns.append(Column("regret", "regret to the optimum", numeric=True, digits=DIGITS))
-    if slates.thresholds:
-        columns.append(Column("time", f"users until {_half(slates)} to the optimum", numeric=True))
+        *(Column(policy, title, numeric=True, signed=True, digits=DIGITS) for policy, title in apart.items()),
+        Column("regret", "regret to the optimum", numeric=True, digits=DIGITS),
+        Column("time", f"users until {_half(slates)} to the optimum", numeric=True),
+    )
     notes = [
         f"The last networks without exploration, for {slates.judges:,} fresh users a seed; a user stays for "
         f"{slates.stay:,} rounds. Engagement is summed over the stay, without a discount. "
@@ -237,28 +230,26 @@ def platforms_table(run: Run) -> Table:
             f"{_half(slates)} from random to the optimum; there is an evaluation every "
             f"{slates.every / slates.stay:,.3g} users.{luck}"
         )
-    return Table("What a fresh user brings", tuple(columns), tuple(rows), tuple(notes))
+    return Table("What a fresh user brings", filled(columns, rows), tuple(rows), tuple(notes))
 
 
 def policies_table(run: Run) -> Table | None:
     """Fixed policies and what the run adds to them; None if the run has none."""
     slates = slates_of(run)
-    known = [name for name in (*POLICIES, COPYING, GREEDY) if slates.mark(name)]
+    known = [mark for name in (*POLICIES, COPYING, GREEDY) if (mark := slates.mark(name)) is not None]
     if not known:
         return None
-    measures = slates.measures[:_MOST_COLUMNS]
+    measures, total = slates.measures[:_MOST_COLUMNS], final_engagement(run, slates.measures[0])
     rows: list[dict[str, Json]] = []
-    for name in known:
-        mark = slates.mark(name)
-        assert mark is not None
-        row: dict[str, Json] = {"policy": name}
-        total, apart = final_engagement(run, slates.measures[0]), against(run, slates.measures[0], name)
+    for mark in known:
+        row: dict[str, Json] = {"policy": mark.name}
+        apart = against(run, slates.measures[0], mark.name)
         if total is not None and apart is not None and total.mean > apart.mean:
             part = 100 / (total.mean - apart.mean)
             half = None if apart.half is None else part * apart.half
             row["part"] = Estimate(part * apart.mean, half, apart.n, apart.method)
         for i, measure in enumerate(measures):
-            row |= {f"v{i}": _over_users(mark, measure), f"d{i}": against(run, measure, name)}
+            row |= {f"v{i}": _over_users(mark, measure), f"d{i}": against(run, measure, mark.name)}
         rows.append(row)
     columns = [Column("policy", "policy"), Column("part", "run − policy, % of it", numeric=True, signed=True, digits=1)]
     for i, measure in enumerate(measures):
@@ -287,21 +278,13 @@ def trial_table(run: Run) -> Table | None:
         Column("serves", "served"),
         Column("residuals", "residual tests, z"),
     )
-    rows: list[dict[str, Json]] = []
+    rows = []
     for seed, one in zip(run.seeds, slates.trial, strict=False):
         missed = "the model misses how items engage" if max(map(abs, one["residuals"])) > _RESIDUAL else ""
         scores = ", ".join(f"{score:+.1f}" for score in one["residuals"])
-        rows.append(
-            {
-                "seed": seed,
-                "over": _gain(one.get("over_fallback"))
-                if one["informs"]
-                else "no model: it says no more than its noise",
-                "myopic": _gain(one.get("over_myopic")),
-                "serves": "the plan" if one["serves"] == "plan" else "random slates",
-                "residuals": f"{scores}: {missed}" if missed else scores,
-            }
-        )
+        over = _gain(one.get("over_fallback")) if one["informs"] else "no model: it says no more than its noise"
+        served = "the plan" if one["serves"] == "plan" else "random slates"
+        rows.append((seed, over, _gain(one.get("over_myopic")), served, f"{scores}: {missed}" if missed else scores))
     how = (
         "Stays after the explorers were served by the plan, at random (the fallback) or by the best slate for now, by "
         "lot. Gains are of engagement at platforms with feedback, as a part of the fallback’s; 95 % intervals that are "
@@ -311,7 +294,7 @@ def trial_table(run: Run) -> Table | None:
         "The plan was not tested on users: slates.trial is 0, or the run has too few users for it. It is served, but "
         "where its fit says no more than its noise (slates.evidence): random slates are served there."
     )
-    return Table("Trial of the plan", columns, tuple(rows), (how if rows else none,))
+    return table_of("Trial of the plan", columns, rows, (how if rows else none,))
 
 
 #: z from which a residual test says that the model has missed something.
@@ -324,93 +307,62 @@ def _gain(found: Mapping[str, float] | None) -> str:
     return f"{100 * found['gain']:+.1f} % ({100 * found['low']:+.1f} to {100 * found['high']:+.1f})"
 
 
+#: What a platform learns from and is sent, by how platforms learn and whether it has feedback.
+_LEARNS = {
+    ("alone", True): ("its own engagement, by itself", "nothing"),
+    ("alone", False): ("nothing: its network stays as it was drawn", "nothing"),
+    ("sums", True): ("the model, to which its own users’ clicks and engagement have added", "the model"),
+    ("sums", False): (
+        "the model, to which it has added at most what it observes of satisfaction; its clicks are expected ones",
+        "the model",
+    ),
+    ("values", True): (
+        "its own engagement, and what it expects to follow (equations 13 and 14)",
+        "federated values of its candidates; gradients",
+    ),
+    ("values", False): (
+        "targets of who has feedback, which tell that platform’s engagement (equation 15)",
+        "federated values of its candidates; gradients; targets of who has feedback",
+    ),
+}
+
+
 def parties_table(run: Run) -> Table:
     """Data that each party sees, learns from and is sent."""
-    slates = slates_of(run)
-    rows = []
-    pooled = bool(run.setting("sharing.secure_sum"))
+    slates, rows = slates_of(run), []
+    way = "sums" if slates.by_sums else "values" if slates.federates else "alone"
     for name, sees in zip(slates.names, slates.feedback, strict=True):
+        seen = "clicks and engagement" if sees or slates.central else "no click, no engagement"
+        whose = "candidates" if slates.central else "its candidates"
+        learns, sent = _LEARNS[way, sees]
         if slates.central:
-            row = {"sees": "candidates; the user’s satisfaction with noise; clicks and engagement"}
-            row |= {"learns": "with what all know of the user", "sent": "nothing: all have everything"}
-        else:
-            more = "; clicks and engagement" if sees else "; no click, no engagement"
-            row = {"sees": f"its candidates; the user’s satisfaction with noise{more}"}
-            if not slates.federates:
-                row |= {"learns": _BY_ITSELF[sees], "sent": "nothing"}
-            elif slates.by_sums:
-                row |= {"learns": _BY_SUMS[sees], "sent": "the model"}
-            else:
-                row |= {"learns": _FEDERATED[sees], "sent": _SENT[sees]}
-        rows.append({"platform": _said(slates, name), **row})
+            learns, sent = "with what all know of the user", "nothing: all have everything"
+        rows.append((_said(slates, name), f"{whose}; the user’s satisfaction with noise; {seen}", learns, sent))
+    blind = ("coordinator", "nothing of a user or an item")
     if slates.by_sums:
         noised = "with noise" if run.setting("sharing.epsilon") else "without noise"
+        pooled = bool(run.setting("sharing.secure_sum"))
         of = "the total over all explorers of all" if pooled else "sums over all explorers, each of the"
-        rows.append(
-            {
-                "platform": "coordinator",
-                "sees": "nothing of a user or an item",
-                "learns": f"the {'total of all' if pooled else 'sums of all'} platforms, of which it makes the model",
-                "sent": f"{of} platforms that send any, clipped, {noised}",
-            }
-        )
+        learns = f"the {'total of all' if pooled else 'sums of all'} platforms, of which it makes the model"
+        rows.append((*blind, learns, f"{of} platforms that send any, clipped, {noised}"))
     elif slates.federates:
-        rows.append(
-            {
-                "platform": "coordinator",
-                "sees": "nothing of a user or an item",
-                "learns": "gradients of all, how values are joined to federated ones",
-                "sent": "of every platform: Q-values, targets, gradients",
-            }
-        )
+        learns = "gradients of all, how values are joined to federated ones"
+        rows.append((*blind, learns, "of every platform: Q-values, targets, gradients"))
     columns = (
         Column("platform", "who"),
         Column("sees", "sees"),
         Column("learns", "learns from"),
         Column("sent", "is sent"),
     )
-    return Table("Platforms and coordinator", columns, tuple(rows))
-
-
-_BY_ITSELF = {True: "its own engagement, by itself", False: "nothing: its network stays as it was drawn"}
-_FEDERATED = {
-    True: "its own engagement, and what it expects to follow (equations 13 and 14)",
-    False: "targets of who has feedback, which tell that platform’s engagement (equation 15)",
-}
-_BY_SUMS = {
-    True: "the model, to which its own users’ clicks and engagement have added",
-    False: "the model, to which it has added at most what it observes of satisfaction; its clicks are expected ones",
-}
-_SENT = {
-    True: "federated values of its candidates; gradients",
-    False: "federated values of its candidates; gradients; targets of who has feedback",
-}
+    return table_of("Platforms and coordinator", columns, rows)
 
 
 def world_table(run: Run) -> Table:
-    """Settings of the users."""
+    """Settings of the users, those that follow from the preset among them."""
     slates = slates_of(run)
-    world = slates.world
-    facts = {
-        "world": world.get("preset"),
-        "candidates N in a round, slate n": f"{wording.number(world.get('candidates'))}, "
-        f"{wording.number(world.get('slate'))}",
-        "candidates of the platforms": "the same" if world.get("shared_candidates") else "each its own",
-        "satisfaction follows consumption, τ": world.get("sensitivity"),
-        "what is left of consumption a tick later, β": world.get("memory_discount"),
-        "noise on the satisfaction that platforms see": world.get("observation_noise"),
-        "a high kaleness is": {"recsim-code": "chocolate (RecSim’s code)", "paper": "kale (the publications)"}.get(
-            str(world.get("semantics")), world.get("semantics")
-        ),
-        "choice of a slate": world.get("choice"),
-        "who comes first in a round": world.get("turns"),
-        "rounds of a user’s stay": slates.stay,
-        "users of a run, one after the other": slates.users,
-    }
-    rows = tuple({"what": what, "value": value} for what, value in facts.items() if value is not None)
-    return Table(
-        "The users, made up by a program", (Column("what", "what"), Column("value", "value")), rows, slates.notes
-    )
+    facts = {f"world.{key}": value for key, value in slates.world.items() if key != "rounds_per_episode"}
+    facts |= {"rounds of a user’s stay": slates.stay, "users of a run, one after the other": slates.users}
+    return settings_table(run, "The users, made up by a program", facts, slates.notes)
 
 
 def faults_table(run: Run) -> Table | None:
@@ -419,7 +371,8 @@ def faults_table(run: Run) -> Table | None:
     if not rows:
         return None
     columns = (Column("name", "fault"), Column("what", "what it does"), Column("key", "setting", code=True))
-    return Table("Faults of the published code that are on", columns, rows)
+    note = "They do as the published code does, and not as the publication means. Each is switched off by its setting."
+    return Table("Faults of the published code that are on", columns, rows, (note,))
 
 
 def crossed_table(run: Run) -> Table | None:
@@ -427,24 +380,15 @@ def crossed_table(run: Run) -> Table | None:
     flows = [flow for flow in words.flows(run.ledger or Ledger()) if flow.messages]
     if not flows:
         return None
-    rounds, batches = rounds_of_platforms(run), batches_of(run)
+    rounds, batches = times_asked(run, "look"), times_asked(run, "batch")
     rows = []
     for flow in flows:
         kind = kind_of(flow)
         turns = {"run": 1, "round": rounds, "batch": batches}.get(kind, flow.messages / len(slates_of(run).names))
         each = flow.messages / turns if turns else math.nan
-        rows.append(
-            {
-                "exchange": flow.exchange,
-                "message": flow.message,
-                "way": "up" if flow.sender == "parties" else "down",
-                "when": kind,
-                "each": f"{each:,.3g}",
-                "bytes_each": flow.bytes_each,
-                "turn": wording.size(round(each * flow.bytes_each)),
-                "total": wording.size(flow.bytes),
-            }
-        )
+        way, turn = "up" if flow.sender == "parties" else "down", wording.size(round(each * flow.bytes_each))
+        sizes = flow.bytes_each, turn, wording.size(flow.bytes)
+        rows.append((flow.exchange, flow.message, way, kind, f"{each:,.3g}", *sizes))
     columns = (
         Column("exchange", "exchange", code=True),
         Column("message", "message", code=True),
@@ -457,7 +401,7 @@ def crossed_table(run: Run) -> Table | None:
     )
     counted = f": {rounds:,} rounds, and {batches:,} batches to learn from" if rounds or batches else ""
     note = f"One seed, all platforms together{counted}. up: to the coordinator; down: from it."
-    return Table("Everything that crossed (one seed)", columns, tuple(rows), (note,))
+    return table_of("Everything that crossed (one seed)", columns, rows, (note,))
 
 
 def verdicts(run: Run) -> list[str]:

@@ -10,14 +10,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedrank.core.errors import RunError
 from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
-from fedrank.report.files import convert_content, json_object, parquet
+from fedrank.report.files import convert, convert_content, json_object, object_of, parquet
 
 #: Columns of ``methods.parquet`` and their types.
 VALUES = {
@@ -51,7 +50,8 @@ COST = "MAP-JOS"
 READABLE, FOUND = 0.05, 0.6
 
 
-class InsiderReads(NamedTuple):
+@dataclass(frozen=True)
+class InsiderReads:
     """Words that the first silo reads of the second's documents.
 
     Attributes:
@@ -70,8 +70,8 @@ class InsiderReads(NamedTuple):
     share: float
     low: float
     high: float
-    precision: float
-    documents: int
+    precision: float = math.nan
+    documents: int = 0
     found: float | None = None
     found_low: float = math.nan
     found_high: float = math.nan
@@ -98,7 +98,7 @@ class TextSilo:
         queries: Number of its judged queries by part: ``train``, ``vali`` and ``test``.
         rows: Number of labelled own (query, document) pairs that it trains on.
         pairs: Number of unlabelled (own query, foreign document) pairs that it trains on.
-        words: Number of different words of its queries, or None.
+        words: Number of different words of its queries.
     """
 
     name: str
@@ -106,7 +106,7 @@ class TextSilo:
     queries: Mapping[str, int]
     rows: int
     pairs: int
-    words: int | None
+    words: int
 
 
 @dataclass(frozen=True)
@@ -251,32 +251,26 @@ class TextRun:
         return min(int(rows["round"].max()) for _, rows in self.methods.groups("seed"))
 
 
-def read_texts(folder: Path, *, finished: bool, expected: bool, measures: list[str]) -> TextRun | None:
-    """Read what a run of silos with texts wrote, or None if this is no such run.
+def read_texts(folder: Path, *, finished: bool, measures: list[str]) -> TextRun:
+    """Read what a run of silos with texts wrote.
 
     Args:
         folder: The run directory.
         finished: Whether the run came to its end: then nothing may be missing.
-        expected: Whether the configuration says that it is one.
         measures: The configuration's, in its order; the first one decides.
 
     Raises:
         RunError: A file is missing, cut, or of another schema; says which file and what to do.
     """
     file = folder / "federation.json"
-    if not (expected or file.exists()):
-        return None
     raw = json_object(file)
-    if raw.get("mode") == "per-query":
-        raise RunError(
-            f"{folder}: silos answered questions here (sketch.mode = 'per-query'), which this version does not have. "
-            "Make the report with the version that made the run, or run again with publish-once."
-        )
     methods = _methods(folder / "methods.parquet", measures)
     gate_file = folder / "gate.json"
     gate = json_object(gate_file, needed=finished)
     what = "'decisions', each with seed, silo, vali, test, adopted and kept"
-    decisions = convert_content(gate_file, what, lambda: tuple(map(_decision, gate["decisions"] if gate else ())))
+    decisions = convert_content(
+        gate_file, what, lambda: convert(tuple[Decision, ...], gate["decisions"]) if gate else ()
+    )
     ordered = [str(gate["measure"])] if gate.get("measure") else [m for m in measures if m in set(methods["measure"])]
     what = "'silos', 'mode', 'sketch', 'statistics', 'count_error' and 'beta' as fedrank writes them"
     made = convert_content(
@@ -307,54 +301,16 @@ def _methods(file: Path, measures: list[str]) -> Frame:
 
 
 def _made(raw: Mapping[str, Json], methods: Frame, measure: str, decisions: tuple[Decision, ...]) -> TextRun:
-    mode = str(raw["mode"])
-    words = raw.get("words") or [None] * len(raw["silos"])
-    share = raw.get("foreign_share")
-    return TextRun(
-        silos=tuple(_silo(one, count) for one, count in zip(raw["silos"], words, strict=True)),
+    silos = zip(raw["silos"], raw["words"], strict=True)
+    return object_of(
+        TextRun,
+        raw,
+        silos=tuple(object_of(TextSilo, one, words=int(words)) for one, words in silos),
         methods=methods,
         measure=measure,
         decisions=decisions,
-        mode=mode,
-        sketch={"z": int(raw["sketch"]["z"]), "w": int(raw["sketch"]["w"]), "kind": str(raw["sketch"]["kind"])},
-        statistics={"z": int(raw["statistics"]["z"]), "w": int(raw["statistics"]["w"])},
         errors=_by_seed(raw["count_error"]),
         counts=_by_seed(raw.get("true_count") or {}),
-        foreign_share=None if share is None or math.isnan(share) else float(share),
-        beta=float(raw["beta"]),
-        generated=bool(raw.get("generated")),
-        notes=tuple(map(str, raw.get("notes") or ())),
-        insider=None if raw.get("insider") is None else _insider(raw["insider"]),
-    )
-
-
-def _insider(raw: Any) -> InsiderReads:
-    if wrong := [name for name, value in raw.items() if not isinstance(value, int | float | None)]:
-        raise TypeError(f"{wrong[0]} must be a number")
-    return InsiderReads(**{"precision": math.nan, **raw})
-
-
-def _silo(raw: Mapping[str, Json], words: int | None) -> TextSilo:
-    return TextSilo(
-        name=str(raw["name"]),
-        documents=int(raw["documents"]),
-        queries={part: int(raw["queries"][part]) for part in ("train", "vali", "test")},
-        rows=int(raw["rows"]),
-        pairs=int(raw["pairs"]),
-        words=None if words is None else int(words),
-    )
-
-
-def _decision(raw: Mapping[str, Json]) -> Decision:
-    numbers = {name: math.nan if raw[name] is None else float(raw[name]) for name in ("vali", "test", "kept")}
-    against = str(raw.get("against", LOCAL))
-    return Decision(
-        seed=int(raw["seed"]),
-        silo=str(raw["silo"]),
-        adopted=bool(raw["adopted"]),
-        against=against,
-        **numbers,
-        held=None if raw.get("held") is None else int(raw["held"]),  # type: ignore[arg-type]
     )
 
 

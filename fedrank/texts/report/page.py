@@ -12,18 +12,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-from jaxtyping import Float64
 from typing_extensions import override
 
 from fedrank.core.trees import Json
-from fedrank.engine.study import Paper, Study
 from fedrank.report import describe, sections, wording, words
 from fedrank.report.charts import Chart
 from fedrank.report.claims import Comparison, Measured, Number, Opening, Sentence, list_all, say
 from fedrank.report.figures import Level
 from fedrank.report.html import bullets, h, warn
-from fedrank.report.run import MESSAGE_AXES, SETTING_NAMES, Line, Page, Run, Section, Shown
+from fedrank.report.run import MESSAGE_AXES, Line, Page, Run, Section, Shown
 from fedrank.report.tables import Table, to_json
 from fedrank.texts.report import privacy, tables
 from fedrank.texts.report.files import BM25, BM25_EXACT, FEDERATED, LOCAL, METHODS, read_texts
@@ -155,28 +152,17 @@ class TextsShown(Shown):
     counted = "messages"
     over = "round"
     spread_baselines = True
-    every_message_folded = True
+    baseline_names: ClassVar[Mapping[str, str]] = {name: name for name in METHODS}
+    generated_sentence = "The texts are generated: the numbers say nothing about real ones."
+    comparison_notes = ("Single silos and other methods are on the page of each run; MAP-JOS is a cost, 1 is best.",)
     axis_titles = MESSAGE_AXES
-    setting_names: ClassVar[Mapping[str, str]] = {
-        **SETTING_NAMES,
-        "texts.silos": "silos that one collection is cut into",
-        "texts.cut": "how it is cut",
-        "sketch.mode": "how silos see each other's documents",
-        "sketch.epsilon": "ε of an occurrence",
-        "training.loss": "loss",
-        "training.beta": "weight β of cross pairs",
-    }
 
     @override
     def read(self, folder: Path, config: Mapping[str, Json], *, finished: bool) -> Any:
         evaluation = config.get("evaluation")
         measures = evaluation.get("measures") if isinstance(evaluation, Mapping) else None
         names = [str(name) for name in measures] if isinstance(measures, list) else []
-        return read_texts(folder, finished=finished, expected=True, measures=names)
-
-    @override
-    def baseline_label(self, name: str) -> str:
-        return name if name in METHODS else f"{name} (labels)"
+        return read_texts(folder, finished=finished, measures=names)
 
     @override
     def subject(self, run: Run) -> str:
@@ -187,10 +173,6 @@ class TextsShown(Shown):
         epsilon, data = run.setting("sketch.epsilon"), run.setting("data.name", run.setting("data"))
         mode = run.details.mode if epsilon is None else f"{run.details.mode}, ε = {wording.number(epsilon)}"
         return " · ".join((str(run.setting("protocol")), str(data), self.subject(run), mode))
-
-    @override
-    def generated_sentence(self) -> str:
-        return "The texts are generated: the numbers say nothing about real ones."
 
     @override
     def more_caveats(self, run: Run) -> list[str]:
@@ -229,30 +211,13 @@ class TextsShown(Shown):
         return {f"{name} of {label}": value for name, value in first.details.baseline_values(split, measure).items()}
 
     @override
-    def comparison_notes(self) -> list[str]:
-        return ["Single silos and other methods are on the page of each run; MAP-JOS is a cost, 1 is best."]
-
-    @override
-    def privacy_table(self, runs: Mapping[str, Run], head: str) -> Table | None:
-        return privacy.budgets_table(runs, head)
-
-    @override
-    def study_notes(self, paper: Paper, study: Study) -> list[str]:
-        return ["All queries count unless a measure says (judged): those with a relevant document."]
+    def privacy_table(self, runs: Mapping[str, Run]) -> Table | None:
+        return privacy.budgets_table(runs)
 
     @override
     def data_settings(self, run: Run) -> list[str]:
         divided = ("silos", "cut", "train", "vali", "depth", "negatives", "foreign", "candidates")
         return ["data", "data_seed", *(f"texts.{name}" for name in divided)]
-
-    @override
-    def baselines_depend_on(self, run: Run) -> list[str]:
-        return []
-
-    @override
-    def bytes_moved(self, run: Run) -> Float64[np.ndarray, " rounds"]:
-        # Every silo takes part in every round; the setup is in the first.
-        return np.zeros(0) if not list(run.ledger or ()) else super().bytes_moved(run)
 
     @override
     def opening(self, run: Run) -> Opening:
@@ -283,7 +248,7 @@ class TextsShown(Shown):
 
     @override
     def page(self, run: Run, charts: Mapping[str, Chart]) -> Page:
-        search, warning = tables.search_table(run), privacy.warning(run)
+        warning = privacy.warning(run)
         warned = (tables.unprotected(run), tables.READABLE_TO_SILOS)  # said by the warning
         return Page(
             self.opening(run),
@@ -291,7 +256,7 @@ class TextsShown(Shown):
             (
                 sections.found(verdicts(run)),
                 Section("methods", "Methods", (tables.methods_table(run), tables.queries_table(run))),
-                Section("search", "Searching together", (search,)) if search is not None else None,
+                Section("search", "Searching together", (tables.search_table(run),)),
                 _silos(run, charts),
                 sections.curves(run, charts, _CURVES),
                 _privacy(run),

@@ -11,7 +11,7 @@ from fedrank.core.words import format_count
 from fedrank.report import wording
 from fedrank.report.claims import Named, Number, Spent
 from fedrank.report.run import Run
-from fedrank.report.tables import Column, Table
+from fedrank.report.tables import Column, Table, filled, table_of
 from fedrank.texts.report.files import READABLE, InsiderReads, TextRun
 from fedrank.texts.report.tables import details_of
 
@@ -85,10 +85,7 @@ def epsilon_table(run: Run) -> Table | None:
             "Not covered: a number of this size promises nothing.",
         ),
     )
-    rows = [
-        {"what": what, "epsilon": wording.epsilon_text(value), "note": "No bound." if math.isinf(value) else note}
-        for value, what, note in known
-    ]
+    rows = [(what, wording.epsilon_text(e), "No bound." if math.isinf(e) else note) for e, what, note in known]
     columns = (Column("what", "what"), Column("epsilon", "ε", numeric=True), Column("note", "in words"))
     scale = got["scale"]
     noise = f"Noise: {run.privacy.mechanism}"
@@ -97,15 +94,14 @@ def epsilon_table(run: Run) -> Table | None:
     kind = "Count Sketch" if shape["kind"] == "count" else "Count-Min"
     cells = f"A document’s sketch: {kind}, {shape['z']} rows of {shape['w']:,} cells, body and title each."
     read = reading_words(run)
-    return Table("What ε protects", columns, tuple(rows), (noise, cells, *(() if read is None else (read,))))
+    return table_of("What ε protects", columns, rows, (noise, cells, *(() if read is None else (read,))))
 
 
-def budgets_table(runs: Mapping[str, Run], title: str = "case") -> Table | None:
+def budgets_table(runs: Mapping[str, Run]) -> Table | None:
     """Table of the ε that silos spend in each run, after composition; None if no run has an account of sketches.
 
     Args:
         runs: By label.
-        title: What a label is.
     """
     known = {label: run.privacy for label, run in runs.items() if isinstance(run.details, TextRun) and run.privacy}
     rows = []
@@ -123,15 +119,14 @@ def budgets_table(runs: Mapping[str, Run], title: str = "case") -> Table | None:
         )
     if not rows:
         return None
-    columns = [
-        Column("case", title),
+    columns = (
+        Column("case", "run"),
         Column("mode", "mode"),
         Column("total", "ε of an occurrence, all in all", numeric=True),
         Column("document", "ε of a document", numeric=True),
         Column("words", "its words", numeric=True),
-    ]
-    if any(row["read"] is not None for row in rows):
-        columns.append(Column("read", "words that another silo reads"))
+        Column("read", "words that another silo reads"),
+    )
     deltas = dict.fromkeys(wording.number(privacy.details["delta"]) for privacy in known.values())
     notes = [
         "An occurrence is one word at one place of a document. All in all: sketches, sizes and statistics; "
@@ -139,7 +134,7 @@ def budgets_table(runs: Mapping[str, Run], title: str = "case") -> Table | None:
         "covered: its ε is what the bound would come to, and promises nothing.",
         "Models are trained on own documents and sent without noise, which no ε here covers.",
     ]
-    return Table("What is spent, after composition", tuple(columns), tuple(rows), tuple(notes))
+    return Table("What is spent, after composition", filled(columns, rows), tuple(rows), tuple(notes))
 
 
 def errors_table(run: Run) -> Table | None:
@@ -153,9 +148,11 @@ def errors_table(run: Run) -> Table | None:
             rows.append({"pairs": title, "error": _over(errors), "count": _over(counts) if counts else None})
     if not rows:
         return None
-    columns = [Column("pairs", "counts of"), Column("error", "mean absolute error", numeric=True)]
-    if texts.counts:
-        columns.append(Column("count", "mean true count", numeric=True))
+    columns = (
+        Column("pairs", "counts of"),
+        Column("error", "mean absolute error", numeric=True),
+        Column("count", "mean true count", numeric=True),
+    )
     notes = [
         "What the first silo sees of the second’s documents, mean over seeds. Counts are used as they are estimated, "
         "those below 0 as 0. A document that has the word has it once or more; all other true counts are 0."
@@ -164,7 +161,8 @@ def errors_table(run: Run) -> Table | None:
         notes.append(
             "An error of 1 or more is as large as the difference between having a word once and not having it."
         )
-    return Table("How far counts are off that silos see of each other", tuple(columns), tuple(rows), tuple(notes))
+    title = "How far counts are off that silos see of each other"
+    return Table(title, filled(columns, rows), tuple(rows), tuple(notes))
 
 
 def privacy_number(run: Run) -> Number | None:

@@ -10,22 +10,21 @@ The federation's ranker compared with others, query by query.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from fedrank.core.frame import Frame
 from fedrank.core.ledger import Ledger
-from fedrank.core.trees import Json
 from fedrank.core.words import format_count
 from fedrank.report import describe, figures, wording, words
 from fedrank.report.charts import Chart, Entry, Panel, compose, cross, decimal_labels, nice_domain, ticks
 from fedrank.report.files import parquet
 from fedrank.report.run import Run
-from fedrank.report.significance import adjust_known, compare_per_query, p_text
+from fedrank.report.significance import COMPARED, compare_queries, compared_cells
 from fedrank.report.statistics import Estimate, difference, mean_interval
-from fedrank.report.tables import Column, Table
+from fedrank.report.tables import Column, Table, filled, table_of
 from fedrank.report.words import flows
 from fedrank.texts.report.files import (
     BM25,
@@ -166,22 +165,21 @@ def methods_table(run: Run) -> Table:
     """Table of all methods and measures on the silos' own documents: mean over silos with an interval over seeds."""
     texts = details_of(run)
     measures = texts.measures("own")
-    rows = []
-    for method in _having(texts, "own"):
-        row: dict[str, Json] = {
+    rows = [
+        {
             "method": method,
             "gain": None if method == LOCAL else gain(run, method),
             "lead": None if method == BM25 else lead(run, method, BM25),
+            **{f"m{i}": mean_of_seeds(texts.values(method, measure)) for i, measure in enumerate(measures)},
         }
-        for i, measure in enumerate(measures):
-            row[f"m{i}"] = mean_of_seeds(texts.values(method, measure))
-        rows.append(row)
+        for method in _having(texts)
+    ]
     titles = [f"{m} (1 is best, larger is worse)" if m == COST else m for m in measures]
     columns = (
         Column("method", "method"),
         *(Column(f"m{i}", title, numeric=True, digits=DIGITS) for i, title in enumerate(titles)),
         Column("gain", f"gain over Local in {texts.measure}", numeric=True, signed=True, digits=DIGITS),
-        *_over_bm25(texts, f"gain over BM25 in {texts.measure}", "own"),
+        _over_bm25(f"gain over BM25 in {texts.measure}"),
     )
     notes = [
         "Test queries, each silo ranks its own judged and other documents; mean over silos.",
@@ -191,7 +189,7 @@ def methods_table(run: Run) -> Table:
         _methods_in_words(texts),
         *_features_in_words(run),
     ]
-    return Table("Methods, on the silos’ own documents", columns, tuple(rows), tuple(notes))
+    return Table("Methods, on the silos’ own documents", filled(columns, rows), tuple(rows), tuple(notes))
 
 
 def search_table(run: Run) -> Table | None:
@@ -219,7 +217,7 @@ def search_table(run: Run) -> Table | None:
         Column("everywhere", "searching all silos’ documents", numeric=True, digits=DIGITS),
         Column("difference", "difference of the two", numeric=True, signed=True, digits=DIGITS),
         Column("gain", "all silos’ documents, against Local at home", numeric=True, signed=True, digits=DIGITS),
-        *_over_bm25(texts, "against BM25 in the same search", "federation"),
+        _over_bm25("against BM25 in the same search"),
     )
     share = texts.foreign_share
     lie = "" if share is None else f" ({share:.0%} of the relevant pairs are with another silo’s document)"
@@ -235,33 +233,34 @@ def search_table(run: Run) -> Table | None:
     ]
     if lacks_judgements(run):
         notes.insert(0, UNJUDGED)
-    return Table("A search of the whole federation against a search at home", columns, tuple(rows), tuple(notes))
+    return Table(
+        "A search of the whole federation against a search at home", filled(columns, rows), tuple(rows), tuple(notes)
+    )
 
 
 def silos_table(run: Run) -> Table:
     """Table of all silos and methods, in the measure of the headline, on the silos' own documents."""
     texts = details_of(run)
-    methods = _having(texts, "own")
-    rows = []
-    for silo in texts.names:
-        row: dict[str, Json] = {
+    methods, measure = _having(texts), texts.measure
+    rows = [
+        {
             "silo": silo,
             "gain": gain(run, silo=silo),
             "lead": lead(run, FEDERATED, BM25, silo=silo),
+            **{f"m{i}": mean_of_seeds(texts.values(method, measure, silo=silo)) for i, method in enumerate(methods)},
         }
-        for i, method in enumerate(methods):
-            row[f"m{i}"] = mean_of_seeds(texts.values(method, texts.measure, silo=silo))
-        rows.append(row)
+        for silo in texts.names
+    ]
     columns = (
         Column("silo", "silo"),
         *(Column(f"m{i}", method, numeric=True, digits=DIGITS) for i, method in enumerate(methods)),
         Column("gain", f"{FEDERATED} − Local", numeric=True, signed=True, digits=DIGITS),
-        *_over_bm25(texts, f"{FEDERATED} − BM25", "own"),
+        _over_bm25(f"{FEDERATED} − BM25"),
     )
     notes = ["Test queries, own documents.", spread(run, "Differences are paired by seed.")]
     if cut_anew(run):
         notes.append("A silo has other documents in each seed: its name says its place in the cut, no more.")
-    return Table(f"{texts.measure} of each silo", columns, tuple(rows), tuple(notes))
+    return Table(f"{texts.measure} of each silo", filled(columns, rows), tuple(rows), tuple(notes))
 
 
 def unprotected(run: Run) -> str:
@@ -304,16 +303,8 @@ def crossed_table(run: Run) -> Table | None:
         for exchange in dict.fromkeys(flow.exchange for flow in of):
             mine = [flow for flow in of if flow.exchange == exchange]
             up, down = (sum(f.bytes for f in mine if f.sender == sender) for sender in ("parties", "server"))
-            rows.append(
-                {
-                    "exchange": exchange,
-                    "part": part,
-                    "what": known.get(exchange, "–"),
-                    "times": max(flow.rounds for flow in mine),
-                    "up": wording.size(round(up / silos)),
-                    "down": wording.size(round(down / silos)),
-                }
-            )
+            sizes = (wording.size(round(total / silos)) for total in (up, down))
+            rows.append((exchange, part, known.get(exchange, "–"), max(flow.rounds for flow in mine), *sizes))
     columns = (
         Column("exchange", "exchange", code=True),
         Column("part", "part"),
@@ -322,7 +313,7 @@ def crossed_table(run: Run) -> Table | None:
         Column("up", "a silo sends, in all", numeric=True),
         Column("down", "a silo receives, in all", numeric=True),
     )
-    return Table("What crossed, for one silo (one seed)", columns, tuple(rows))
+    return table_of("What crossed, for one silo (one seed)", columns, rows)
 
 
 def spread(run: Run, more: str) -> str:
@@ -362,7 +353,7 @@ def _methods_in_words(texts: TextRun) -> str:
 
 def _features_in_words(run: Run) -> list[str]:
     """Notes on whose statistics each method computes its features with."""
-    there = _having(details_of(run), "own")
+    there = _having(details_of(run))
     alone = [name for name in (LOCAL, BM25) if name in there]
     if alone == [BM25]:  # no statistics are apart then
         alone = []
@@ -384,17 +375,14 @@ def _features_in_words(run: Run) -> list[str]:
     return out
 
 
-def _having(texts: TextRun, scope: str) -> list[str]:
-    """Methods that have values of a scope, in the order in which they are shown."""
-    there = set(texts.methods.where(scope=scope)["method"])
+def _having(texts: TextRun) -> list[str]:
+    """Methods that have values on own documents, in the order in which they are shown."""
+    there = set(texts.methods.where(scope="own")["method"])
     return [method for method in texts.ordered_methods if method in there]
 
 
-def _over_bm25(texts: TextRun, title: str, scope: str) -> list[Column]:
-    """The column of differences to BM25, where the run has it."""
-    if BM25 not in _having(texts, scope):
-        return []
-    return [Column("lead", title, numeric=True, signed=True, digits=DIGITS)]
+def _over_bm25(title: str) -> Column:
+    return Column("lead", title, numeric=True, signed=True, digits=DIGITS)
 
 
 def mean_of_seeds(values: Mapping[int, float]) -> Estimate | None:
@@ -432,7 +420,7 @@ def learning_figure(run: Run, scope: str = "own") -> Chart | None:
     marks = texts.baseline_values("test", named)
     what = "own documents" if scope == "own" else "search of all silos’ documents"
     colours = {label: COLOURS[label] for _, _, label in series}
-    return figures.line_chart(run, frame, "round", f"{measure} by round, {what}", measure, colours, {}, [], marks=marks)
+    return figures.line_chart(run, frame, "round", f"{measure} by round, {what}", measure, colours, marks=marks)
 
 
 def gate_figure(run: Run) -> Any | None:
@@ -492,38 +480,22 @@ def queries_table(run: Run) -> Table | None:
         common = [qid for qid in ours if qid in theirs]
         if not common:
             continue
-        key: tuple[str, str] = ("test", measure)
-        values: dict[str, dict[tuple[str, str], np.ndarray]] = {
-            FEDERATED: {key: _array(ours, common)},
-            other: {key: _array(theirs, common)},
-        }
         label = f"{other} at home" if of == "home" else other
-        found.append((about, label, compare_per_query(values, other)[0]))
+        a, b = (np.array([values[qid] for qid in common]) for values in (ours, theirs))
+        found.append((about, label, compare_queries(a, b)))
     if not found:
         return None
-    by_t, by_r = (adjust_known([getattr(row, key) for _, _, row in found]) for key in ("p_t", "p_randomisation"))
+    cells = compared_cells([one for _, _, one in found])
     rows = [
-        {
-            "about": about,
-            "against": label,
-            "queries": row.queries,
-            "difference": Estimate(
-                row.difference, None if row.high is None else row.high - row.difference, row.queries
-            ),
-            "wins": f"{row.wins}/{row.ties}/{row.losses}",
-            "p_t": p_text(t),
-            "p_r": p_text(r),
-        }
-        for (about, label, row), t, r in zip(found, by_t, by_r, strict=True)
+        {"about": about, "against": label, "queries": one.queries, **of}
+        for (about, label, one), of in zip(found, cells, strict=True)
     ]
     columns = (
         Column("against", f"{FEDERATED} against"),
         Column("about", "ranking"),
         Column("queries", "queries", numeric=True),
         Column("difference", f"difference in {texts.measure}", numeric=True, signed=True, digits=DIGITS),
-        Column("wins", "better/equal/worse", numeric=True),
-        Column("p_t", "p, t-test", numeric=True),
-        Column("p_r", "p, randomisation", numeric=True),
+        *COMPARED,
     )
     notes = (
         "Test queries of all silos; a query’s value is the mean over the seeds in which it is a test query. ± is half "
@@ -535,7 +507,3 @@ def queries_table(run: Run) -> Table | None:
 
 def _by_query(frame: Frame, ranker: str, measure: str) -> dict[str, float]:
     return dict(frame.where(ranker=ranker, measure=measure).select(("qid", "value")).tuples())
-
-
-def _array(values: Mapping[str, float], keys: Sequence[str]) -> np.ndarray:
-    return np.array([values[key] for key in keys])

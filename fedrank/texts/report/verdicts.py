@@ -92,26 +92,13 @@ def gate_table(run: Run) -> Table | None:
                 "kept": mean_of_seeds({one.seed: one.kept for one in tested}),
             }
         )
-    by_seed: dict[str, dict[int, float]] = {
-        key: {
-            seed: math.fsum(values) / len(values)
-            for seed in run.seeds
-            if (
-                values := [
-                    getattr(d, key) for d in texts.decisions if d.seed == seed and math.isfinite(getattr(d, key))
-                ]
-            )
-        }
-        for key in ("test", "kept")
-    }
-    adopted = sum(one.adopted for one in texts.decisions)
     everyone: dict[str, Json] = {
         "silo": "all",
         "against": against(texts.decisions),
-        "adopts": f"{adopted} of {len(texts.decisions)}",
+        "adopts": f"{sum(one.adopted for one in texts.decisions)} of {len(texts.decisions)}",
     }
     everyone |= {key: str(sum(int(row[key]) for row in rows)) for key in ("gained", "lost", "spared", "missed")}
-    rows.append({**everyone, "offered": mean_of_seeds(by_seed["test"]), "kept": mean_of_seeds(by_seed["kept"])})
+    rows.append({**everyone, "offered": _mean_over_silos(run, "test"), "kept": _mean_over_silos(run, "kept")})
     columns = (
         Column("silo", "silo"),
         Column("against", "against (seeds)"),
@@ -136,6 +123,15 @@ def gate_table(run: Run) -> Table | None:
         f"Counts are seeds, of {len(run.seeds)}. " + spread(run, ""),
     )
     return Table("Do no harm: who adopts the federation’s ranker", columns, tuple(rows), notes)
+
+
+def _mean_over_silos(run: Run, key: str) -> Estimate | None:
+    """Mean of a gain of the decisions over silos, with its interval over seeds."""
+    found: dict[int, list[float]] = {}
+    for one in details_of(run).decisions:
+        if math.isfinite(value := getattr(one, key)):
+            found.setdefault(one.seed, []).append(value)
+    return mean_of_seeds({seed: math.fsum(values) / len(values) for seed, values in found.items()})
 
 
 def _how(run: Run) -> str:

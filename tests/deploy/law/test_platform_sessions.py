@@ -20,7 +20,7 @@ from fedrank.deploy.platforms.folder import MOST_CALLS, NotYetError, PlatformFol
 from fedrank.deploy.platforms.planning_platform import REMEMBERED, PlanningPlatform
 from fedrank.deploy.platforms.service import ListenAt, ledger_of, platform_servers
 from fedrank.engine.settings import from_dict, read_config
-from fedrank.engine.study import load_file
+from fedrank_zoo.reproduce.study import load_file
 
 ROUNDS, STAY, EXPLORERS = 16, 4, 2
 LAST = STAY * EXPLORERS - 1

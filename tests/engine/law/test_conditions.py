@@ -16,8 +16,8 @@ from fedrank.core.privacy_report import Unit
 from fedrank.core.protocol import Exchange, Party, Protocol
 from fedrank.core.rng import perturbation
 from fedrank.engine.simulator import Conditions, Simulator, run_keys
-from fedrank.engine.study import load_file
 from fedrank.ranking.on_device import Reply
+from fedrank_zoo.reproduce.study import load_file
 
 replay = load_file(Path(__file__).parents[3] / "reproductions" / "foltr_study_2021" / "unlearning.py").replay
 

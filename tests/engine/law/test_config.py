@@ -21,7 +21,7 @@ from fedrank.engine.settings import (
     to_toml,
     with_setting,
 )
-from fedrank.engine.study import run_sweep
+from fedrank.engine.sweep import run_sweep
 from fedrank.engine.variations import parse_vary, variations
 from fedrank.ranking.config import Evaluation
 

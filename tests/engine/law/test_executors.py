@@ -9,7 +9,7 @@ import pytest
 from fedrank.core.errors import ConfigError, MissingExtraError, RunError
 from fedrank.engine.executors import Here, Processes, executor
 from fedrank.engine.settings import from_dict
-from fedrank.engine.study import run_sweep
+from fedrank.engine.sweep import run_sweep
 from fedrank.engine.variations import variations
 
 SUPPORT = Path(pieces.__file__).parent

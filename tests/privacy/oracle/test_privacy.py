@@ -11,7 +11,6 @@ import pytest
 
 from fedrank.core.errors import ConfigError
 from fedrank.core.privacy_report import BASIC, PrivacyReport, Unit
-from fedrank.engine.study import load_file
 from fedrank.metrics.online import REWARDS, max_rr
 from fedrank.privacy.accounts.randomised_response import account, composed_epsilon
 from fedrank.privacy.randomised_response import (
@@ -23,6 +22,7 @@ from fedrank.privacy.randomised_response import (
     threshold,
     worst_case_epsilon,
 )
+from fedrank_zoo.reproduce.study import load_file
 
 TABLE = load_file(Path(__file__).parents[3] / "reproductions" / "foltr_es_2019" / "privacy.py")
 

@@ -9,9 +9,9 @@ from short_settings import run_of
 
 from fedrank.core.errors import ConfigError
 from fedrank.engine.settings import with_setting
-from fedrank.engine.study import load_file
 from fedrank.ranking.config import Attack, Evaluation
 from fedrank.ranking.mechanisms.weights import WeightsReply
+from fedrank_zoo.reproduce.study import load_file
 
 UNLEARNING = load_file(Path(__file__).parents[3] / "reproductions" / "foltr_study_2021" / "unlearning.py")
 unlearn, Logged, replayed_updates = UNLEARNING.unlearn, UNLEARNING.Logged, UNLEARNING.replayed_updates

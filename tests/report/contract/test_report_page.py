@@ -206,7 +206,7 @@ def test_other_users_are_another_measure(runs):
 
 
 def test_the_comparison_is_a_page_of_its_own(runs, tmp_path):
-    text = write_comparison(runs, tmp_path / "out").read_text(encoding="utf-8")
+    text = write_comparison(load_runs(runs), tmp_path / "out").read_text(encoding="utf-8")
     page = Page(text)
     assert page.fetched == [] and only_script(text) == page_script() and page.images
     assert "clicks" in " ".join(page.words)  # the setting in which they differ
@@ -215,7 +215,7 @@ def test_the_comparison_is_a_page_of_its_own(runs, tmp_path):
 
 def test_many_runs_still_have_a_table(tmp_path):
     folders = [make_run(tmp_path / f"x=1,p={i}", rounds=2) for i in range(9)]
-    text = write_comparison(folders, tmp_path / "out").read_text(encoding="utf-8")
+    text = write_comparison(load_runs(folders), tmp_path / "out").read_text(encoding="utf-8")
     assert all(f"p={i}" in text for i in range(9)) and "first 7 runs" in text
 
 
@@ -225,7 +225,7 @@ def test_runs_may_lack_different_parts(tmp_path):
     for folder, absent in zip(folders, ("test", "vali", "vali"), strict=True):
         frame = pl.read_parquet(folder / "metrics.parquet")
         frame.filter(pl.col("split") != absent).write_parquet(folder / "metrics.parquet")
-    write_comparison(folders, tmp_path / "out")
+    write_comparison(load_runs(folders), tmp_path / "out")
     figures = {path.stem for path in (tmp_path / "out" / "figures").glob("*.svg")}
     assert figures == {"expected-maxrr-navigational-test", "expected-maxrr-navigational-train"}
 
@@ -268,7 +268,7 @@ def test_what_differs_comes_first_with_seeds_and_rounds(tmp_path):
     one, other = make_run(tmp_path / "one", seeds=3, rounds=20), make_run(tmp_path / "two", seeds=2, rounds=30)
     rows = {row["key"]: (row["run0"], row["run1"]) for row in changed_settings(load_runs([one, other])).rows}
     assert rows["rounds"] == (20, 30) and rows["seeds done"] == ("0 to 2", "0, 1") and "clicks" not in rows
-    text = write_comparison([one, other], tmp_path / "out").read_text(encoding="utf-8")
+    text = write_comparison(load_runs([one, other]), tmp_path / "out").read_text(encoding="utf-8")
     assert text.index('id="settings"') < text.index('id="curves"') < text.index('id="final"')
 
 

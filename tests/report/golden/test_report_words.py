@@ -56,7 +56,7 @@ def test_a_report_on_privacy_that_lacks_something_is_refused(tmp_path):
         content = json.loads((folder / "privacy.json").read_text())
         del content[without]
         (folder / "privacy.json").write_text(json.dumps(content))
-        with pytest.raises(RunError, match=r"privacy\.json: not a report on privacy"):
+        with pytest.raises(RunError, match=r"privacy\.json: must hold a report on privacy"):
             load(folder)
 
 

@@ -20,7 +20,7 @@ from fedrank.core.privacy_report import PrivacyReport, Promise, Unit
 from fedrank.deploy.hub.status import page as status_page
 from fedrank.metrics.returns import LEAST_SEEDS, MeanInterval
 from fedrank.report.claims import Comparison, Measured, Percent, Share, Spent, Unseen, Verdict, range_of, say
-from fedrank.report.compare import write_comparison
+from fedrank.report.compare import load_runs, write_comparison
 from fedrank.report.load import load
 from fedrank.report.page import html_of
 from fedrank.report.statistics import Estimate, Interval, mean_interval
@@ -248,7 +248,7 @@ def test_pages_of_findings_boards_searches_and_comparisons(tmp_path):
         check(opening)
     for seeds in (1, 2, 4):
         runs = [make_run(tmp_path / f"{seeds} {lift}", seeds=seeds, lift=lift) for lift in (0.0, 0.05)]
-        text = write_comparison(runs, tmp_path / str(seeds)).read_text(encoding="utf-8")
+        text = write_comparison(load_runs(runs), tmp_path / str(seeds)).read_text(encoding="utf-8")
         sentence = re.search('<p class="sentence">(.*?)</p>', text)[1]
         assert ("in the" in sentence and "run" in sentence) == (seeds < LEAST_SEEDS)
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedrank.core.errors import ConfigError, DataError, UnknownNameError
+from fedrank.core.errors import ConfigError, DataError
 from fedrank.report import significance
-from fedrank.report.significance import adjust, compare_per_query, effect, paired_randomisation, paired_t
+from fedrank.report.significance import adjust, compare_queries, compared_cells, paired_randomisation, paired_t
 
 
 def two(seed, n, gain=0.1):
@@ -32,7 +32,7 @@ def test_t_test_and_interval_against_scipy():
         a, b = two(n, n)
         expected = stats.ttest_rel(a, b)
         interval = expected.confidence_interval(0.95)
-        found = effect(a, b)
+        found = compare_queries(a, b)
         assert paired_t(a, b) == pytest.approx(expected.pvalue, rel=1e-9)
         assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
         assert found.difference == pytest.approx(np.mean(a) - np.mean(b))
@@ -119,7 +119,7 @@ def test_swapping_the_rankers_changes_the_signs_only(n):
     a, b = two(n, n)
     assert paired_t(a, b) == pytest.approx(paired_t(b, a), rel=1e-12)
     assert paired_randomisation(a, b, 2000) == paired_randomisation(b, a, 2000)
-    one, other = effect(a, b), effect(b, a)
+    one, other = compare_queries(a, b), compare_queries(b, a)
     assert (one.difference, one.dz, one.low, one.high) == pytest.approx(
         (-other.difference, -other.dz, -other.high, -other.low)
     )
@@ -129,7 +129,7 @@ def test_swapping_the_rankers_changes_the_signs_only(n):
 def test_equal_rankers():
     a, _ = two(0, 30)
     assert paired_t(a, a) == paired_randomisation(a, a) == 1
-    found = effect(a, a.copy())
+    found = compare_queries(a, a.copy())
     assert (found.difference, found.low, found.high, found.dz) == (0, 0, 0, 0)
     assert (found.wins, found.ties, found.losses) == (0, 30, 0)
     # What only rounding tells apart is equal.
@@ -142,20 +142,20 @@ def test_a_constant_difference():
     a = b + 0.1
     assert np.ptp(a - b) > 0  # by rounding
     assert paired_t(a, b) == 0 and paired_randomisation(a, b) == 2 / 2**8
-    found = effect(a, b)
-    assert found.dz == math.inf and effect(b, a).dz == -math.inf and found.wins == 8
+    found = compare_queries(a, b)
+    assert found.dz == math.inf and compare_queries(b, a).dz == -math.inf and found.wins == 8
     assert (found.difference, found.low, found.high) == pytest.approx((0.1, 0.1, 0.1))
 
 
 def test_one_query_allows_no_test():
     a, b = np.array([0.75]), np.array([0.5])
     assert paired_t(a, b) is None and paired_randomisation(a, b) is None
-    found = effect(a, b)
+    found = compare_queries(a, b)
     assert (found.difference, found.low, found.high, found.dz, found.wins) == (0.25, None, None, None, 1)
 
 
 def test_what_cannot_be_compared_is_refused():
-    for test in [paired_t, paired_randomisation, effect]:
+    for test in [paired_t, paired_randomisation, compare_queries]:
         good = np.array([0.1, 0.2])
         for a, b, message in (
             (good, np.array([0.1]), "shapes"),
@@ -209,50 +209,22 @@ def test_corrections_check_their_values():
 # Many comparisons
 
 
-def table():
+def test_a_comparison_has_both_tests_and_counts_every_query():
     random = np.random.default_rng(2)
-    base = {
-        ("test", "nDCG(dcg='exp-log2')@10"): random.random(40),
-        ("test", "RR"): random.random(40),
-        ("vali", "RR"): random.random(9),
-    }
-    near = {key: np.clip(values + 0.05 * random.standard_normal(len(values)), 0, 1) for key, values in base.items()}
-    far = {key: values**2 for key, values in base.items()}
-    far["train", "RR"] = np.zeros(3)  # the reference has no such measure
-    return {"near": near, "base": base, "far": far}
+    b = random.random(40)
+    for a in (np.clip(b + 0.05 * random.standard_normal(40), 0, 1), b**2):
+        found = compare_queries(a, b, resamples=2000)
+        assert found.queries == 40
+        assert found.p_t == pytest.approx(stats.ttest_rel(a, b).pvalue)
+        assert found.difference == pytest.approx(a.mean() - b.mean())
+        assert found.p_randomisation == paired_randomisation(a, b, 2000)
 
 
-def test_all_rankers_are_compared_by_all_measures():
-    values = table()
-    rows = compare_per_query(values, "base", resamples=2000)
-    keys = [("test", "nDCG(dcg='exp-log2')@10"), ("test", "RR"), ("vali", "RR")]
-    assert [(r.name, r.split, r.measure) for r in rows] == [(name, *key) for name in ("near", "far") for key in keys]
-    assert {r.reference for r in rows} == {"base"}
-    for r in rows:
-        a, b = values[r.name][r.split, r.measure], values["base"][r.split, r.measure]
-        assert r.queries == len(a)
-        assert r.p_t == pytest.approx(stats.ttest_rel(a, b).pvalue)
-        assert r.difference == pytest.approx(a.mean() - b.mean()) and r.wins + r.ties + r.losses == r.queries
-        assert r.p_randomisation == paired_randomisation(a, b, 2000)
-
-
-def test_a_comparison_of_one_query_makes_no_test():
-    values = {
-        "a": {("test", "RR"): np.array([1.0, 0.5, 0.0]), ("vali", "RR"): np.array([1.0])},
-        "b": {("test", "RR"): np.array([0.0, 0.5, 0.1]), ("vali", "RR"): np.array([0.5])},
-    }
-    tested, lone = compare_per_query(values, "b")
-    assert tested.p_t is not None and lone.difference == 0.5
+def test_cells_of_a_table_are_corrected_for_its_tests():
+    a, b = np.array([1.0, 0.5, 0.0, 0.9]), np.array([0.0, 0.5, 0.1, 0.2])
+    tested, lone = compare_queries(a, b), compare_queries(a[:1], b[:1])
     assert (lone.p_t, lone.p_randomisation) == (None, None)
-
-
-def test_comparisons_that_cannot_be_made():
-    values = table()
-    with pytest.raises(UnknownNameError, match="Did you mean 'base'"):
-        compare_per_query(values, "bose")
-    for nothing in ({"base": values["base"]}, {"base": values["base"], "far": {("train", "RR"): np.zeros(3)}}):
-        with pytest.raises(ConfigError, match="nothing to compare"):
-            compare_per_query(nothing, "base")
-    values["near"]["test", "RR"] = np.zeros(39)
-    with pytest.raises(DataError, match=r"RR of 'near' and 'base' on test: .*39"):
-        compare_per_query(values, "base", resamples=10)
+    first, second, third = compared_cells([tested, lone, tested])
+    assert first == third and first["wins"] == "2/1/1" and (second["p_t"], second["p_r"]) == ("–", "–")
+    assert first["p_t"] == f"{min(1.0, 2 * stats.ttest_rel(a, b).pvalue):.3f}"  # two tests are known
+    assert first["difference"].high == pytest.approx(tested.high) and second["difference"].high is None

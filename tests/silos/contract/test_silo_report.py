@@ -286,7 +286,7 @@ def test_runs_are_compared_target_by_target(tmp_path):
     found = {(row["measure"], row["run"]): row["difference"] for row in table.rows}
     assert found["AUC, best so far (hungarian)", "high"].mean == pytest.approx(0.05, abs=0.02)
     assert found["AUC, best so far (long-beach)", "other"] is None
-    text = write_comparison(folders, tmp_path / "out").read_text(encoding="utf-8")
+    text = write_comparison(load_runs(folders), tmp_path / "out").read_text(encoding="utf-8")
     assert "messages so far" in text and "low" in text
     assert [path.stem for path in (tmp_path / "out" / "figures").glob("*.svg")] == [
         "auc-best-so-far-heart-disease-target-hungarian-test"

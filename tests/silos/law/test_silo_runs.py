@@ -17,11 +17,11 @@ from fedrank.engine import runner
 from fedrank.engine.config import Compute
 from fedrank.engine.run import Interrupted, resume_experiment, run_experiment
 from fedrank.engine.settings import from_dict, with_setting
-from fedrank.engine.study import load_file
 from fedrank.silos.bandit_fedavg import Bandit
 from fedrank.silos.build import build_silos
 from fedrank.silos.config import Devices, Network, Silos, SilosEvaluation
 from fedrank.silos.task import TASK
+from fedrank_zoo.reproduce.study import load_file
 
 RULES = load_file(Path(__file__).parents[3] / "reproductions" / "mab_fl_2021" / "rules.py")
 STATIONARY, cells, play_cells = RULES.STATIONARY, RULES.cells, RULES.play_cells

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedrank.engine.settings import read_toml
-from fedrank.engine.study import load_file, read_paper
 from fedrank.report.statistics import Estimate, mean_interval
+from fedrank_zoo.reproduce.study import load_file, read_paper
 
 FOLDER = Path(__file__).parents[3] / "reproductions" / "mab_fl_2021"
 RESIDUALS, DEFINITIONS, FINDINGS, CURVES = (

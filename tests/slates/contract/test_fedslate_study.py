@@ -13,10 +13,10 @@ from text_pages import Page
 
 from fedrank.core.errors import ConfigError
 from fedrank.engine.settings import from_dict
-from fedrank.engine.study import Paper, Study, load_file
 from fedrank.engine.variations import variations
 from fedrank.report.load import load
-from fedrank.report.study import StudyRuns, study_opening, study_tables, write_study_page
+from fedrank_zoo.reproduce.page import StudyRuns, study_opening, study_tables, write_study_page
+from fedrank_zoo.reproduce.study import Paper, Study, load_file
 
 FOLDER = Path(__file__).parents[3] / "reproductions" / "fedslate_2024"
 LEGACY = load_file(FOLDER / "legacy.py")

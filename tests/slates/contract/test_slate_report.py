@@ -16,13 +16,13 @@ from fedrank.report import describe, tables, wording, words
 from fedrank.report.compare import comparison_table, load_runs, write_comparison
 from fedrank.report.load import load
 from fedrank.report.page import html_of, write_page
-from fedrank.report.study import budget_table
 from fedrank.slates.config import BASELINES
 from fedrank.slates.report import files as slates
 from fedrank.slates.report import page as opening
 from fedrank.slates.report import page as slate_page
 from fedrank.slates.report import tables as slate_tables
-from fedrank.slates.report.tables import batches_of, rounds_of_platforms
+from fedrank.slates.report.tables import times_asked
+from fedrank_zoo.reproduce.page import budget_table
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +45,7 @@ def row_of(table, key, value):
 # -- names that runs and reports share ---------------------------------------------------------------------------------
 
 
-def test_names_of_protocols_policies_faults_and_measures_are_those_that_runs_write():
-    assert set(slates.PROTOCOLS) == {"vertical-slate", "slateq", "planned-slates"}
+def test_names_of_policies_are_those_that_runs_write():
     assert set(slates.POLICIES) == set(BASELINES) > set(POLICIES)
 
 
@@ -207,7 +206,7 @@ def test_a_run_without_faults_says_nothing_of_them(one):
 def test_what_crossed_is_told_by_round_and_by_batch(one):
     run = one[0]
     rounds, batches = 120 * STAY, 120 * STAY // 10
-    assert (rounds_of_platforms(run), batches_of(run)) == (rounds, batches)
+    assert (times_asked(run, "look"), times_asked(run, "batch")) == (rounds, batches)
     acting, learning, every, tells = words.ledger_words(run)
     assert f"84 bytes up and 100 bytes down in each of {rounds:,} rounds" in acting
     assert f"5.26 kB up and 3.1 kB down in each of {batches:,} batches of 32 transitions" in learning
@@ -313,7 +312,7 @@ def test_runs_are_compared_platform_by_platform(tmp_path):
         "engagement (B)": pytest.approx(-10),
     }
     assert re.fullmatch(r"\d{4}\.\d ± \d\.\d", table.text(table.rows[2], table.columns[3]))  # a decimal is enough
-    page = Page(write_comparison([one, other], tmp_path / "out").read_text(encoding="utf-8"))
+    page = Page(write_comparison(load_runs([one, other]), tmp_path / "out").read_text(encoding="utf-8"))
     assert page.tags.count("svg") == 3
     equal = budget_table(runs, ["engagement"])
     assert [row["rounds"] for row in equal.rows] == [str(120 * STAY)] * 2

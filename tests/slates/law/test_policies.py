@@ -12,7 +12,6 @@ import pytest
 from scipy import stats
 
 from fedrank.core.errors import ConfigError
-from fedrank.engine.study import load_file
 from fedrank.slates import results
 from fedrank.slates.world.optimum import OptimalPolicy, solve
 from fedrank.slates.world.policies import (
@@ -25,6 +24,7 @@ from fedrank.slates.world.policies import (
     stay_keys,
 )
 from fedrank.slates.world.satisfaction import Satisfaction, Scene, User
+from fedrank_zoo.reproduce.study import load_file
 
 EPISODES = 1500
 LEGACY = load_file(Path(__file__).parents[3] / "reproductions" / "fedslate_2024" / "legacy.py")

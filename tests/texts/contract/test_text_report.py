@@ -19,12 +19,10 @@ from fedrank.cli.terminal import Lines
 from fedrank.core.errors import RunError
 from fedrank.engine.progress import Progress
 from fedrank.engine.settings import from_dict
-from fedrank.engine.study import Paper, Study
 from fedrank.engine.variations import variations
 from fedrank.report import describe, tables, words
 from fedrank.report.compare import comparison_table, load_runs, write_comparison
 from fedrank.report.load import load
-from fedrank.report.study import StudyRuns, budget_table, study_tables, write_study_page
 from fedrank.texts.build import CONTROLS
 from fedrank.texts.report import files as texts
 from fedrank.texts.report import privacy as text_privacy
@@ -33,6 +31,8 @@ from fedrank.texts.report.tables import queries_table
 from fedrank.texts.report.verdicts import gate_table, verdicts
 from fedrank.texts.scores import UNTRAINED
 from fedrank.texts.silo_sketch import FEDERATED
+from fedrank_zoo.reproduce.page import StudyRuns, budget_table, study_tables, write_study_page
+from fedrank_zoo.reproduce.study import Paper, Study
 
 
 def test_names_of_methods_modes_and_measures_are_those_that_runs_write():
@@ -276,7 +276,7 @@ def test_runs_are_compared_by_what_all_silos_reach(tmp_path):
     (row,) = [r for r in table.rows if r["measure"] == "nDCG(dcg='exp-log2')@10" and r["run"] == "two"]
     assert row["difference"].mean == pytest.approx(0.07, abs=1e-9)  # 0.1 − 0.03, with the same draws
     assert not any("silo-1" in row["measure"] for row in comparison_table(runs).rows)
-    page = Page(write_comparison([one, other], tmp_path / "out").read_text(encoding="utf-8"))
+    page = Page(write_comparison(load_runs([one, other]), tmp_path / "out").read_text(encoding="utf-8"))
     assert page.tags.count("svg") == 2
     equal = budget_table(runs, ["nDCG(dcg='exp-log2')@10"])
     assert [row["rounds"] for row in equal.rows] == ["20", "20"] and equal.rows[0]["m0"] is not None

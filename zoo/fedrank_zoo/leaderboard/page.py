@@ -14,7 +14,7 @@ from pathlib import Path
 from fedrank import __version__
 from fedrank.core.trees import Json
 from fedrank.engine.checkpoint import write_atomically
-from fedrank.report import describe, figures, tables, wording
+from fedrank.report import describe, figures, wording
 from fedrank.report.charts import OKABE_ITO, RULE, Chart, Entry, Panel, compose, decimal_labels, element, nice_domain
 from fedrank.report.claims import Measured, Named, Number, Opening, Sentence, Share, head, join_all, say
 from fedrank.report.html import Html, document, h, join, section
@@ -507,21 +507,21 @@ def document_of(standings: Standings, found: Sequence[Contrast], drawn: Mapping[
     about = f"fedrank reproduce leaderboard · {', '.join(_data(standings))}"
     methods = []
     for data in _data(standings):
-        methods.append(tables.to_html(ranking_table(standings, data, found)))
+        methods.append(ranking_table(standings, data, found).as_html())
         methods += [h("p", text) for text in survivors(standings, data, found)]
     parts = [section("methods", "Which method at which budget?", *methods)]
     for question in CHANGES:
         if question.name not in drawn:
             continue
         picture = drawn[question.name].figure(question.name, f"{question.title} {said[question.name]}")
-        grid = tables.to_html(tests_table(question, found), filters={"data": "", "budget": "interactions", "what": ""})
+        grid = tests_table(question, found).as_html(filters={"data": "", "budget": "interactions", "what": ""})
         framed = h("div", picture, class_="opening")
         parts.append(section(question.name, question.title, h("p", said[question.name]), framed, grid))
     everything = rows_table(standings)
     first = standings.grid.blocks[0]
     chosen = {"data": first.data, "clicks": first.clicks, "heterogeneity": "", "epsilon": "", "attack": ""}
     chosen |= {"budget": "interactions", "source": "", "method": ""}
-    listed = tables.to_html(everything, filters=chosen)
+    listed = everything.as_html(filters=chosen)
     parts.append(section("rows", "Every row", listed, h("p", "Without a value:"), _without_value(standings)))
     parts.append(section("measured", "How it was measured", _measurements(standings)))
     parts.append(section("submit", "Add a method of yours", _how_to_submit()))

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
-from fedrank.report.significance import Comparison, adjust, compare_per_query
+from fedrank.report.significance import Compared, adjust, compare_queries
 from fedrank.report.statistics import Estimate, difference, mean_interval
 from fedrank_zoo.leaderboard.cells import read_cell
 from fedrank_zoo.leaderboard.grid import MEASURE, SCEPTICS, Block, Entrant, Grid, Part
@@ -100,7 +100,7 @@ class Contrast:
     name: str
     reference: str
     seeds: Estimate
-    queries: Comparison
+    queries: Compared
     corrected: float | None
 
     @property
@@ -391,11 +391,8 @@ def _test(question: str, about: str, row: Row, reference: Row, name: str, agains
     shared = [query for query in reference.queries if query in row.queries]
     if not shared:
         return None
-    per_query = {
-        "row": {("unseen", MEASURE): np.array([row.queries[q] for q in shared])},
-        "reference": {("unseen", MEASURE): np.array([reference.queries[q] for q in shared])},
-    }
-    (compared,) = compare_per_query(per_query, "reference")
+    ours, theirs = (np.array([of.queries[query] for query in shared]) for of in (row, reference))
+    compared = compare_queries(ours, theirs)
     mine, theirs = row.by_seed[MEASURE], reference.by_seed[MEASURE]
     if set(theirs) == {-1}:
         estimate = mean_interval(list(mine.values())).minus(theirs[-1])

@@ -11,15 +11,17 @@ import itertools
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.report import describe, tables, wording
+from fedrank.report import describe, wording
 from fedrank.report.charts import MUTED, OKABE_ITO, Chart, Panel, compose, decimal_labels, nice_domain, ticks
 from fedrank.report.claims import Comparison, Measured, Named, Number, Opening, say
-from fedrank.report.compare import MOST_CURVES, write_comparison
+from fedrank.report.compare import MOST_CURVES, load_runs, write_comparison
 from fedrank.report.html import h, section
 from fedrank.report.load import load
+from fedrank.report.run import Run
 from fedrank.report.statistics import Interval, final_values
 from fedrank.report.tables import Column, Table
 from fedrank_zoo.optuna_search.search import Trial, best
@@ -129,18 +131,23 @@ def write_search(trials: Sequence[Trial], called: str, out: str | os.PathLike[st
         key=lambda trial: (trial.value or 0.0) * (1 if minimise else -1),
     )
     charts: Mapping[str, Chart] = {PROGRESS: progress_figure(trials, called, minimise=minimise)}
-    table = tables.to_html(trials_table(trials, called))
+    table = trials_table(trials, called)
     note = h(
         "p", f"The sections below show the best {min(len(ordered), MOST_CURVES)} trials, the best first.", class_="note"
     )
+    runs = load_runs([trial.folder for trial in ordered[:MOST_CURVES]], least=1)
+    shown = {label: _without_test(run) for label, run in runs.items()}
     return write_comparison(
-        [trial.folder for trial in ordered[:MOST_CURVES]],
-        out,
-        opening=opening,
-        charts=charts,
-        before=(section("trials", "All trials", table, note),),
-        hidden=("test",),
+        shown, out, opening=opening, charts=charts, before=(section("trials", "All trials", table, note),)
     )
+
+
+def _without_test(run: Run) -> Run:
+    marks = tuple(
+        replace(mark, values={key: value for key, value in mark.values.items() if key[0] != "test"})
+        for mark in run.baselines
+    )
+    return replace(run, metrics=run.metrics[run.metrics["split"] != "test"], baselines=marks)
 
 
 def measures_of(path: Path, split: str) -> list[str]:

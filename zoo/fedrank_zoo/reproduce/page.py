@@ -6,13 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fedrank.core.trees import Json
 from fedrank.engine.config import RunConfig
-from fedrank.engine.study import Paper, Study, expected_value, named_measure
 from fedrank.engine.variations import Variation
 from fedrank.report import describe, figures, tables, wording
 from fedrank.report.charts import Chart
@@ -20,9 +18,12 @@ from fedrank.report.claims import Comparison, Named, Number, Opening, Share, hea
 from fedrank.report.compare import privacy_table
 from fedrank.report.html import Html, document, h, section
 from fedrank.report.run import Run
-from fedrank.report.significance import significance_table
+from fedrank.report.sections import side_by_side
 from fedrank.report.statistics import Estimate, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table
+from fedrank_zoo.reproduce.queries import say_settings, significance_table
+from fedrank_zoo.reproduce.study import Paper, Study, expected_value, named_measure
+from fedrank_zoo.reproduce.tasks import studied_task
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +98,8 @@ def table(paper: Paper, shown: StudyRuns) -> Table:
         columns.append(Column("paper", "paper", numeric=True, digits=digits))
         columns.append(Column("gap", "ours − paper", numeric=True, signed=True, digits=digits))
     if has_reference:
-        against = ", ".join(_said(key, value) for key, value in study.against.items())
-        columns.append(Column("against", f"difference to {against}", numeric=True, signed=True, digits=digits))
+        title = f"difference to {say_settings(study.against)}"
+        columns.append(Column("against", title, numeric=True, signed=True, digits=digits))
     return Table(study.title, tuple(columns), tuple(rows), tuple(_notes(paper, shown)))
 
 
@@ -111,13 +112,13 @@ def charts(shown: StudyRuns) -> dict[str, Chart]:
         panels: dict[tuple, dict[str, Run]] = {}
         for variation, run in shown.runs:
             panel = tuple(str(variation.where.get(key)) for key in split_by if key in variation.where)
-            label = ", ".join(_said(k, v) for k, v in variation.where.items() if k not in split_by) or study.title
+            label = say_settings({k: v for k, v in variation.where.items() if k not in split_by}) or study.title
             measure = named_measure(pattern, variation.config)
             if final_values(run.metrics, split, measure):
                 panels.setdefault((*panel, measure), {})[label] = run
         for (*panel, measure), runs in panels.items():
             name = wording.slug(" ".join([study.name, split, measure, *panel]))
-            about = ", ".join(_said(k, v) for k, v in zip(split_by, panel, strict=False))
+            about = say_settings(dict(zip(split_by, panel, strict=False)))
             out[name] = figures.comparison_figure(runs, split, measure, about)
     return out
 
@@ -233,13 +234,12 @@ def _label(variation: Variation) -> str:
 
 def _section(paper: Paper, shown: StudyRuns, drawn: Mapping[str, Chart]) -> Html:
     study = shown.study
-    pictures = [chart.figure(name, _describe_chart(name)) for name, chart in drawn.items()]
     return section(
         study.name,
         study.title,
         h("p", study.text) if study.text else None,
         h("p", f"Not run: {shown.missing}", class_="caveat") if shown.missing else None,
-        h("div", *pictures, class_="charts") if pictures else None,
+        side_by_side(drawn, {name: _describe_chart(name) for name in drawn}),
         *(t for t in study_tables(paper, shown)),
         h("p", h("b", "Where we differ. "), study.found) if study.found else None,
         h("p", f"{_machine(shown)}; {_seconds(shown):,.0f} s in all.", class_="note") if shown.runs else None,
@@ -266,7 +266,7 @@ def study_tables(paper: Paper, shown: StudyRuns) -> list[Table]:
 
 def spending(shown: StudyRuns) -> Table | None:
     """Table of the ε that each run spends; None if a run's page says it."""
-    return privacy_table({_label(variation): run for variation, run in shown.runs}, "run")
+    return privacy_table({_label(variation): run for variation, run in shown.runs})
 
 
 def _groups(shown: StudyRuns) -> list[tuple[dict[str, Json], list[tuple[Variation, Run]]]]:
@@ -313,16 +313,16 @@ def _baseline_rows(
     paper: Paper, shown: StudyRuns, varied: list[str], split: str, pattern: str
 ) -> list[dict[str, Json]]:
     """A row for each baseline and each data that it was trained on, with the mean over what is pooled."""
-    shared_by = tuple(dict.fromkeys(key for _, run in shown.runs for key in run.shown.baselines_depend_on(run)))
+    shared_by = tuple(dict.fromkeys(key for _, run in shown.runs for key in studied_task(run).baselines_depend_on(run)))
     free = [key for key in varied if key not in shared_by]
     named = "ranker" if "ranker" in varied else free[0] if free else varied[0] if varied else "split"
-    about = [run.shown.trained_on(run) for _, run in shown.runs]
+    about = [studied_task(run).trained_on(run) for _, run in shown.runs]
     several = len(set(about)) > 1
     values: dict[tuple, dict[tuple, float]] = {}
     rows: dict[tuple, dict[str, Json]] = {}
     for (variation, run), whose in zip(shown.runs, about, strict=True):
         measure = named_measure(pattern, variation.config)
-        if not run.shown.baselines_depend_on(run):
+        if not studied_task(run).baselines_depend_on(run):
             continue  # they depend on all settings, and are measures with their own seeds
         trained_on = {key: run.setting(key) for key in shared_by}
         apart = {key: value for key, value in trained_on.items() if key not in shown.study.pool}
@@ -363,8 +363,8 @@ def _notes(paper: Paper, shown: StudyRuns) -> list[str]:
     out.extend(f"Paper: {source}." for source in sources)
     if shown.fraction < 1:
         out.append(f"A quick look: {wording.number(shown.fraction * 100)} % of the rounds.")
-    for own in dict.fromkeys(run.shown for _, run in shown.runs):
-        out.extend(own.study_notes(paper, shown.study))
+    for task in dict.fromkeys(studied_task(run) for _, run in shown.runs):
+        out.extend(task.notes(paper, shown.study))
     caveats = dict.fromkeys(
         c for _, run in shown.runs for c in describe.caveats(run) if not c.startswith("As published")
     )
@@ -384,10 +384,6 @@ def _machine(shown: StudyRuns) -> str:
     return "; ".join(seen)
 
 
-def _said(key: str, value: Any) -> str:
-    return str(value) if key in ("case", "clicks", "ranker", "data") else f"{key} {wording.number(value)}"
-
-
 def budget_table(runs: Mapping[str, Run], measures: Sequence[str]) -> Table | None:
     """Every run at the smallest number of bytes that all of them moved, in both directions; None if none moved any.
 
@@ -395,7 +391,7 @@ def budget_table(runs: Mapping[str, Run], measures: Sequence[str]) -> Table | No
         runs: By label.
         measures: Test measures, such as ``"AUC, best so far"``.
     """
-    moved = {label: run.shown.bytes_moved(run) for label, run in runs.items()}
+    moved = {label: studied_task(run).bytes_moved(run) for label, run in runs.items()}
     ends = [float(by[-1]) for by in moved.values() if len(by) and by[-1] > 0]
     if not ends:
         return None
@@ -405,7 +401,7 @@ def budget_table(runs: Mapping[str, Run], measures: Sequence[str]) -> Table | No
         silent = not len(by) or by[-1] == 0
         # Rounds that the budget pays for; of what moves nothing, all.
         done = run.shown.done_rounds(run) if silent else int(np.searchsorted(by, budget, side="right"))
-        if not run.shown.evaluated_every_round:  # the last evaluation that the budget pays for
+        if not studied_task(run).evaluated_every_round:  # the last evaluation that the budget pays for
             seen = run.metrics["round"]
             done = max((int(number) for number in seen[seen <= done]), default=0)
         each = "0" if silent else wording.size(float(by[-1] / len(by)))

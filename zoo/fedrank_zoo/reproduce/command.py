@@ -35,7 +35,7 @@ def reproduce(
         fraction: Part of the rounds and seeds to run, for a quick look: 0.1. Pages and tables say so.
         out: Directory of the runs and the page; by default runs/reproduce-PAPER.
     """
-    from fedrank.engine.study import papers, read_paper
+    from fedrank_zoo.reproduce.study import papers, read_paper
 
     if not paper:
         _list(map(read_paper, papers()), as_json)
@@ -50,7 +50,7 @@ def reproduce(
     chosen = [study for name, study in studies.items() if not only or name in only]
     quick = "" if fraction == 1 else f"-{fraction:g}"
     folder = out or Path("runs") / f"reproduce-{known.name}{quick}"
-    from fedrank.report.study import results, study_opening, write_study_page
+    from fedrank_zoo.reproduce.page import results, study_opening, write_study_page
 
     shown, page = [], None
     for study in chosen:  # the page is there from the first study on
@@ -64,9 +64,9 @@ def reproduce(
 
 
 def _run(study, folder: Path, fraction: float, quiet: bool):
-    from fedrank.engine.study import run_study
     from fedrank.report.load import load
-    from fedrank.report.study import StudyRuns
+    from fedrank_zoo.reproduce.page import StudyRuns
+    from fedrank_zoo.reproduce.study import run_study
 
     try:
         if (compute := study.program_function) is not None:
@@ -79,8 +79,8 @@ def _run(study, folder: Path, fraction: float, quiet: bool):
 
 
 def _print(paper, shown, sentence, page: Path | None) -> None:
-    from fedrank.report.study import spending
-    from fedrank.report.study import table as values_table
+    from fedrank_zoo.reproduce.page import spending
+    from fedrank_zoo.reproduce.page import table as values_table
 
     parts: list = [headline(sentence)]
     reasons: dict[str, str] = {}  # where several studies miss the same, it is told once

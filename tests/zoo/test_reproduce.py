@@ -10,9 +10,9 @@ import pytest
 from fedrank.cli.main import call
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.engine.settings import with_setting
-from fedrank.engine.study import expected_value, papers, plan_runs, read_paper, read_study, shorten_run
 from fedrank.report.load import load
 from fedrank.report.statistics import final_values
+from fedrank_zoo.reproduce.study import expected_value, papers, plan_runs, read_paper, read_study, shorten_run
 
 MEASURE = "nDCG(dcg='exp-log2')@10"
 STUDY = """

@@ -115,8 +115,8 @@ def coordinate(
     log_to_stderr()
     terms = terms_of(config)
     asking = service.Asking(platform, token_file, _seconds(patience, wait), **vars(reach))
-    names = {"sums": "has sent its sums", "plan": "has the model"}
-    names |= {"counts": "has sent its counts of norms", "clip": "has the clip"}
+    names = {"release": "has sent its sums", "improve": "has the model"}
+    names |= {"bound": "has sent its counts of norms", "clip": "has the clip"}
     names |= {"trial": "has sent its sums of the trial", "verdict": "has the verdict"}
 
     def said(step: Any) -> None:
@@ -126,16 +126,11 @@ def coordinate(
     done = service.coordinate(PlatformFolder(folder), terms, asking, said, seeded=chance == "seed")
     if done.trial:
         print(f"trial        {done.trial}")
-    _say_end(f"{len(done.informed_platforms)} of {terms.platforms} platforms plan", done, folder)
-
-
-def _say_end(what: str, done: Any, folder: Path) -> None:
-    from fedrank.deploy.platforms.service import ledger_of
-
-    ledger = ledger_of(done)
+    ledger = done.ledger()
     print(
-        f"{what}; platforms sent {ledger.bytes_from('parties'):,} bytes, the coordinator "
-        f"{ledger.bytes_from('server'):,}; see {folder}/ledger.jsonl"
+        f"{len(done.informed_platforms)} of {terms.platforms} platforms plan; platforms sent "
+        f"{ledger.bytes_from('parties'):,} bytes, the coordinator {ledger.bytes_from('server'):,}; see "
+        f"{folder}/ledger.jsonl"
     )
 
 

@@ -110,19 +110,26 @@ class Due(NamedTuple):
         place: Index of the exchange in the protocol.
         collects: Whether platforms are asked for integers; else they are told something.
         parties: Numbers of the platforms that take part: those that send such integers, or all that are told.
+        exchange: The exchange itself.
     """
 
     round: int
     place: int
     collects: bool
     parties: tuple[int, ...]
+    exchange: Any
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Round and place, which name it on the wire."""
+        return self.round, self.place
 
 
 def schedule(terms: Terms) -> tuple[Due, ...]:
     """All exchanges of a run in which something crosses, in order."""
     return tuple(
         sorted(
-            Due(round_, place, isinstance(exchange, IntegersOfUsers), parties(terms, exchange))
+            Due(round_, place, isinstance(exchange, IntegersOfUsers), parties(terms, exchange), exchange)
             for place, exchange in enumerate(terms.exchanges)
             if isinstance(exchange, AfterExplorers)
             for round_ in exchange.rounds
@@ -400,13 +407,12 @@ class PlanningPlatform:
         number = (int(before.number) * world.rounds_per_episode + int(before.rounds)) % 2**31
         own = self._seen_by(before, rows, seen)._replace(rounds=np.asarray(number, np.int32))
         learnt, pieces = self._own.learnt, dict[str, bytes]()
+        draws = self.terms.draws(self.terms.meeting, self.index, number, self.seeded)
         if self.has_planned:
-            draws = self.terms.draws(self.terms.meeting, self.index, number, self.seeded)
             places, taste = self.terms.compute(s.serve, own, draws), before.taste
             if fallback is not None and own.view.arm == FALLBACK:
                 places = fallback
         else:
-            draws = self.terms.draws(self.terms.meeting, self.index, number, self.seeded)
             taste, places = s.explore_slate(own, draws)
             listed = self._as_planned(rows, number)
             if listed is not None:
@@ -563,13 +569,14 @@ class PlanningPlatform:
             raise RefusedError("out-of-range")
         digest = hashlib.sha256(body).digest()
         self._wait_for(due)
-        if (kept := self._answers.get((number, place))) is not None:
+        if (kept := self._answers.get(due.key)) is not None:
             if kept[:_DIGEST] != digest:
                 raise RefusedError("conflict")
             return kept[_DIGEST:]
-        if not self._has_totals(number):
+        told = (one for one in self._schedule if one.round < number and not one.collects)
+        if not all(one.key in self._answers for one in told):
             raise RefusedError("out-of-order")
-        own, reply = self._respond(place, number, request, self._own)
+        own, reply = self._respond(due, request, self._own)
         if isinstance(exchange, Improve) and not np.array_equal(np.asarray(own.model), np.asarray(request.weights)):
             raise RefusedError("not-finite")
         if isinstance(exchange, Decide) and float(own.verdict[0]) != float(request.verdict[0]):
@@ -577,7 +584,7 @@ class PlanningPlatform:
         if isinstance(exchange, SetClip) and float(own.clip) != float(request.clip):
             raise RefusedError("not-finite")
         data = digest + exchange.reply.encode(reply)
-        self._commit(own, {_answer_name(number, place): data})
+        self._commit(own, {_answer_name(due): data})
         return data[_DIGEST:]
 
     def sum_step(self, number: int, place: int, step: int, body: bytes) -> bytes:
@@ -593,8 +600,7 @@ class PlanningPlatform:
             raise RefusedError("not-found")
         due = self._due(number, place)
         self._wait_for(due)
-        layout = self.terms.exchanges[place].reply
-        vector = as_vector(layout.decode(self._answers[number, place][_DIGEST:]))
+        vector = as_vector(due.exchange.reply.decode(self._answers[due.key][_DIGEST:]))
         return self._secret.step(due, step, body, vector)
 
     @property
@@ -717,7 +723,7 @@ class PlanningPlatform:
         """A stay that has ended: new pieces, the platform after it, and what else changed."""
         whole, rounds = self._s.world.rounds_per_episode, int(one.rounds)
         due = self._collecting
-        testing = due is not None and isinstance(self.terms.exchanges[due.place], Trial)
+        testing = due is not None and isinstance(due.exchange, Trial)
         if due is None or self.has_planned != testing or bool(one.tested) != testing:
             return {}, own, {}
         if not testing and rounds < _LEAST_STAY * whole:  # in a trial who leaves early says so by leaving
@@ -725,64 +731,52 @@ class PlanningPlatform:
         if not rounds:
             return {}, own, {}
         stay = one.stay * np.float32(whole / rounds)
-        bounding = isinstance(self.terms.exchanges[due.place], CountNorms)
+        bounding = isinstance(due.exchange, CountNorms)
         if testing:
             view = own.view._replace(arm=one.arm)
             added = self.terms.compute(self._learner.trial_part, own._replace(view=view), one.tally)
             own = own._replace(tested=own.tested + added.astype(np.int32))
         elif bounding:
             own = own._replace(norms=own.norms + np.asarray(norm_bin(stay, self._learner.clip), np.int32))
-        elif not self._knows_clip:
+        elif not self._has_answered(SetClip):
             return {}, own, {"cut_short": self.cut_short + 1}  # in steps of what is not known yet
         else:
             own = own._replace(sums=own.sums + np.asarray(clip_stay(stay, own.clip), np.int32))
         pieces, counted = {}, self._counted + 1
         if counted == self._stays_of(due):
-            exchange, counted = self.terms.exchanges[due.place], 0
+            exchange, counted = due.exchange, 0
             request = exchange.request.message(np.asarray(due.round, np.uint32))
-            own, reply = self._respond(due.place, due.round, request, own)
+            own, reply = self._respond(due, request, own)
             digest = hashlib.sha256(exchange.request.encode(request)).digest()
             if not testing and (unlike := self._unlike_shown(own)):
                 pieces[_UNLIKE] = unlike.encode()
-            pieces[_answer_name(due.round, due.place)] = digest + exchange.reply.encode(reply)
+            pieces[_answer_name(due)] = digest + exchange.reply.encode(reply)
         return pieces, own, {"stays": self.stays + 1, "_counted": counted}
 
     @property
     def _collecting(self) -> Due | None:
         """The next integers that are still being added up; None: all have been made, or none are asked for."""
-        left = (due for due in self._schedule if due.collects and (due.round, due.place) not in self._answers)
-        return next(left, None)
+        return next((due for due in self._schedule if due.collects and due.key not in self._answers), None)
 
     def _stays_of(self, due: Due) -> int:
         """Stays that these integers are of."""
         learner = self._learner
-        if isinstance(self.terms.exchanges[due.place], CountNorms):
+        if isinstance(due.exchange, CountNorms):
             return learner.bounders
-        if isinstance(self.terms.exchanges[due.place], Trial):
+        if isinstance(due.exchange, Trial):
             return learner.trial[learner.look_rounds.index(due.round)]
         return learner.explorers[learner.release_rounds.index(due.round)]
 
     def _due(self, number: int, place: int) -> Due:
         """The exchange of a round; errors as of :meth:`answer`."""
-        due = next((one for one in self._schedule if (one.round, one.place) == (number, place)), None)
+        due = next((one for one in self._schedule if one.key == (number, place)), None)
         if due is None:
             raise RefusedError("not-due")
         return due
 
-    def _has_totals(self, number: int) -> bool:
-        """True if the platform has been told everything that comes before a round."""
-        told = (due for due in self._schedule if due.round < number and not due.collects)
-        return all((due.round, due.place) in self._answers for due in told)
-
-    @property
-    def _knows_clip(self) -> bool:
-        """True if the clip is known: that of the settings, or the one that was found."""
-        return self._has_answered(SetClip)
-
     def _has_answered(self, kind: type) -> bool:
         """True if the platform has had all exchanges of a kind that there are."""
-        told = (due for due in self._schedule if isinstance(self.terms.exchanges[due.place], kind))
-        return all((due.round, due.place) in self._answers for due in told)
+        return all(due.key in self._answers for due in self._schedule if isinstance(due.exchange, kind))
 
     def _wait_for(self, due: Due) -> None:
         """Refuse a request for integers that are not there yet, and for what follows from them.
@@ -793,15 +787,14 @@ class PlanningPlatform:
         """
         self.sweep(time.time())
         _refuse_unlike((self._store.get(_UNLIKE) or b"").decode())
-        sums = [one for one in self._schedule if one.collects and one.round <= due.round]
-        if any((one.round, one.place) not in self._answers for one in sums):
+        sums = (one for one in self._schedule if one.collects and one.round <= due.round)
+        if not all(one.key in self._answers for one in sums):
             raise NotYetError("early-round")
 
-    def _respond(self, place: int, number: int, request: Any, own: PlatformState) -> tuple[PlatformState, Any]:
+    def _respond(self, due: Due, request: Any, own: PlatformState) -> tuple[PlatformState, Any]:
         """The platform's state after an exchange of a round, and its reply."""
-        draws = self.terms.draws(place, self.index, number, self.seeded)
-        there = protocol.Party(None, own)
-        party, reply = self.terms.compute(self.terms.exchanges[place].respond, request, there, draws)
+        draws = self.terms.draws(due.place, self.index, due.round, self.seeded)
+        party, reply = self.terms.compute(due.exchange.respond, request, protocol.Party(None, own), draws)
         return party.own, reply
 
     def _keep(
@@ -878,8 +871,8 @@ def _ended_name(session: str) -> str:
     return f"ended/{hashlib.blake2b(session.encode(), digest_size=16).hexdigest()}"
 
 
-def _answer_name(number: int, place: int) -> str:
-    return f"answer/{number:010}/{place:02}"
+def _answer_name(due: Due) -> str:
+    return f"answer/{due.round:010}/{due.place:02}"
 
 
 def _answers_in(pieces: Iterable[tuple[str, bytes]]) -> dict[tuple[int, int], bytes]:

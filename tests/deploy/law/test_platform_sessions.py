@@ -18,7 +18,7 @@ from fedrank.deploy.http.guard import RefusedError
 from fedrank.deploy.platforms.client import PlatformClient, visits
 from fedrank.deploy.platforms.folder import MOST_CALLS, NotYetError, PlatformFolder, Terms
 from fedrank.deploy.platforms.planning_platform import REMEMBERED, PlanningPlatform
-from fedrank.deploy.platforms.service import ListenAt, ledger_of, platform_servers
+from fedrank.deploy.platforms.service import ListenAt, platform_servers
 from fedrank.engine.settings import from_dict, read_config
 from fedrank.engine.study import load_file
 
@@ -67,7 +67,7 @@ def test_one_after_the_other_they_are_a_simulators(tmp_path, agreed, how):
         np.testing.assert_array_equal(holder[index]._own.learnt.table, own.learnt.table[index])
     for peer in peers:  # a repeated request was answered with the same bytes
         assert all(len({reply for at, reply in peer.attempts if at == place}) <= 1 for place in (RELEASE, PLAN))
-    ledger = ledger_of(coordinator_in(tmp_path, agreed, peers))
+    ledger = coordinator_in(tmp_path, agreed, peers).ledger()
     # Five sums of four bytes of each, and two who have done so; both are told four weights. A byte begins a message.
     assert ledger.bytes_from("parties") == 2 * (1 + 20 + 1) and ledger.bytes_from("server") == 2 * (1 + 4 + 1 + 16)
 
@@ -320,16 +320,16 @@ def test_a_platform_that_does_not_come_is_left_out_and_told_later(tmp_path):
 
     def step(one):
         steps.append((one.what, one.platform))
-        if one.what == "plan":
+        if one.what == "improve":
             stop.set()
 
     with coordinator_in(tmp_path, both, peers, patience=0.1, stop=stop) as coordinator:
         coordinator.run(step)
-    assert steps == [("sums", 0), ("plan", 0)] and coordinator.heard.tolist() == [True, False]
+    assert steps == [("release", 0), ("improve", 0)] and list(coordinator._replies[0]) == [0]
     explore(holder[1], EXPLORERS)
     with coordinator_in(tmp_path, both, peers, patience=0.1) as again:
         again.run()
-    assert again.done and not again.heard[1] and holder[1].has_planned
+    assert again.done and 1 not in again._replies[0] and holder[1].has_planned
 
 
 def test_sums_of_more_users_than_there_were_are_not_heard(tmp_path, agreed):
@@ -345,7 +345,7 @@ def test_sums_of_more_users_than_there_were_are_not_heard(tmp_path, agreed):
 
     with coordinator_in(tmp_path, agreed, [Liar({}, 0), Liar({}, 1)], stop=stop) as coordinator:
         coordinator.run()
-    assert not coordinator.sums and not coordinator.informed_platforms
+    assert not coordinator._replies[0] and not coordinator.informed_platforms
 
 
 @pytest.mark.parametrize("registered", [True, False])
@@ -475,7 +475,7 @@ def test_a_trial_of_sessions_is_a_simulators(tmp_path, private):
             stop, informed = threading.Event(), []
 
             def told(step):
-                informed.extend([step.platform] * (step.what in ("plan", "verdict")))
+                informed.extend([step.platform] * (step.what in ("improve", "verdict")))
                 if ends and len(informed) == 2:  # the next sums are of users who have not come
                     stop.set()
 
@@ -545,5 +545,5 @@ def test_platforms_that_start_from_a_model_plan_at_once_as_in_a_simulation(tmp_p
     np.testing.assert_array_equal([one.engagement for one in rounds], seen["world"]["engagement"][:, 0])
     np.testing.assert_array_equal(coordinator.state.evidence, state.evidence)
     np.testing.assert_array_equal(coordinator.state.model, model.model)
-    assert coordinator.done and coordinator.informed_platforms == {0, 1} and not coordinator.sums
-    assert {entry.exchange for entry in ledger_of(coordinator).entries} == {"trial", "verdict"}
+    assert coordinator.done and coordinator.informed_platforms == {0, 1}
+    assert {entry.exchange for entry in coordinator.ledger().entries} == {"trial", "verdict"}

@@ -12,8 +12,7 @@ from typing import Literal
 
 from cyclopts import App
 
-from fedrank.cli.terminal import AsJson, Switch, print_json
-from fedrank.core import registry
+from fedrank.cli.terminal import AsJson, Switch, add_plug_ins, print_json
 from fedrank.core.errors import RunError
 from fedrank.core.words import printable
 from fedrank.deploy.http.client import HttpClient
@@ -24,13 +23,11 @@ app = App(name="hub", help="Serve a hub that devices learn with, operate it, and
 for _name, _place, _help in (
     ("serve", "deploy:serve", "Be a hub: hand out the ranker, collect reports, improve it round by round."),
     ("relay", "deploy:relay", "Be an oblivious relay to a hub, so that it does not learn who sends what."),
-    ("simulate", "deploy:simulate", "Start many devices on this machine, with simulated people, that talk to a hub."),
     ("replay", "deploy:replay", "Make a hub's model again from its log, to prove it or to leave devices out."),
     ("log", "hub:log", "Show a hub's public log of terms and models, and verify it."),
 ):
     app.command(f"fedrank.cli.{_place}", name=_name, help=_help)
-for _name, _command in registry.commands_below("hub").items():
-    app.command(_command, name=_name)
+add_plug_ins(app, "hub")
 credential = App(name="credential", help="Credentials that devices enrol with, each with a cap.")
 app.command(credential)
 

@@ -11,8 +11,7 @@ from typing import Any
 from cyclopts import App
 
 from fedrank.cli.listen import Address, Asking, At, Port, Reach, Reached, Who, log_to_stderr
-from fedrank.cli.terminal import AsJson, Names, Quiet, Switch, print_json
-from fedrank.core import registry
+from fedrank.cli.terminal import AsJson, Names, Quiet, Switch, add_plug_ins, print_json
 from fedrank.core.errors import ConfigError, MissingDataError
 from fedrank.core.words import printable
 from fedrank.deploy.search.folder import OwnerFolder
@@ -21,8 +20,7 @@ from fedrank.engine.checkpoint import write_atomically
 app = App(name="search", help="Search the documents of several owners; be an owner, the broker, a portal.")
 owner = App(name="owner", help="Be an owner: serve documents, add and remove them, say who may search them.")
 app.command(owner)
-for _name, _command in registry.commands_below("search").items():
-    app.command(_command, name=_name)
+add_plug_ins(app, "search")
 
 
 @app.command

@@ -11,15 +11,13 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from fedrank.cli.listen import Address, At, Port, Reach, Reached, log_to_stderr
-from fedrank.cli.terminal import Quiet, Switch
-from fedrank.core import registry
+from fedrank.cli.terminal import Quiet, Switch, add_plug_ins
 from fedrank.core.errors import ConfigError
 from fedrank.core.trees import Json
 from fedrank.deploy.platforms.folder import PlatformFolder
 
 app = App(name="slates", help="Be one of platforms that share users; coordinate them, visit them.")
-for _name, _command in registry.commands_below("slates").items():
-    app.command(_command, name=_name)
+add_plug_ins(app, "slates")
 
 #: ``os``: from the operating system. ``seed``: from the run's seed as a simulator does; for tests, no protection.
 Chance = Literal["os", "seed"]

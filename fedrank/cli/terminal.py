@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import rich.console
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 from rich import box
 from rich.text import Text
 from typing_extensions import override
 
+from fedrank.core import registry
 from fedrank.core.words import CONTROL, printable
 from fedrank.engine.progress import Listener, Progress
 
@@ -54,6 +55,14 @@ class Console(rich.console.Console):
         if markup or (markup is None and self._markup):
             text = _FOREIGN_TAG.sub(r"\1\1\\\2", text)
         return super().render_str(text, markup=markup, **options)
+
+
+def add_plug_ins(app: App, place: str) -> None:
+    """Add the commands that installed packages add below one, such as ``"hub"`` or ``"data.clicks"``."""
+    for name in registry.names("fedrank.commands"):
+        above, _, last = name.rpartition(".")
+        if above == place:
+            app.command(registry.get("fedrank.commands", name), name=last)
 
 
 def say(*parts: Any, page: Path | None = None) -> None:

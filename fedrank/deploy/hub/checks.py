@@ -375,10 +375,7 @@ class Comparing:
                 "low": None if half is None else about["mean"] - half,
                 "high": None if half is None else about["mean"] + half,
                 "rounds": [_point(self._history[i : i + stride]) for i in range(0, len(self._history), stride)],
-                "halts": [
-                    {"round": one.round, "best": one.best, "halted": one.halted, "resumed": one.resumed}
-                    for one in self._halts
-                ],
+                "halts": [dataclasses.asdict(one) for one in self._halts],
             },
             "alert": self._words() if self.is_halted else None,
         }

@@ -135,6 +135,11 @@ TRIAL: dict[str, Json] = {
 }
 
 
+def _agreed(name: str, default: Any) -> Any:
+    """A setting of :class:`~fedrank.deploy.terms.Agreement` with another default."""
+    return setting(default, Agreement.__dataclass_fields__[name].metadata["help"])
+
+
 @dataclass(frozen=True)
 class HubSettings(Agreement):
     """A hub's settings. What is agreed on with devices (:class:`~fedrank.deploy.terms.Agreement`) never changes.
@@ -170,25 +175,15 @@ class HubSettings(Agreement):
         _FITTING["interactions"], "B, interactions in a message; even unless interleaved. By default for the devices."
     )
     participations: int = setting(1, "Most messages that a device ever sends; 0: any number.")  # type: ignore[assignment]
-    tokens: int = setting(
-        1,
-        "Rounds of an epoch, in each of which a device reports once, with a token not linked to it, in a round that is "
-        "drawn by the token; 0: none.",
-    )
-    least_sales: int = setting(
-        _CROWD, "Fewest tokens that an epoch sells: with fewer it is void, and no device reports in it."
-    )
+    tokens: int = _agreed("tokens", 1)
+    least_sales: int = _agreed("least_sales", _CROWD)
     due: float = setting(
         _FITTING["due"],
         "Part of the devices that are due in a round, by a draw of each; others do not report. By default as many as "
         "fill the cohort of the first round; later ones have fewer, as devices have sent all that they may.",
     )
-    drawn_seeds: bool = setting(
-        True, "The seed of a device's perturbation is a draw, so that no one can search for a favourable one."
-    )
-    checks: float = setting(
-        CHECKS, "Part of the devices, by a draw of each, that compare the newest model with the best one in a round."
-    )
+    drawn_seeds: bool = _agreed("drawn_seeds", True)
+    checks: float = _agreed("checks", CHECKS)
 
     trial: bool = setting(
         False,

@@ -28,6 +28,21 @@ from fedrank.deploy.hub.store import RoundRow, Store
 POINTS = 400
 
 
+#: Terms that the status shows under their names.
+_TERMS = (
+    "hub",
+    "protocol",
+    "ranker",
+    "n_features",
+    "mechanism",
+    "interactions",
+    "sigma",
+    "due",
+    "tokens",
+    "batch",
+)
+
+
 class Tally:
     """Statistics of a hub's rounds; updated by the writer thread, read by any thread.
 
@@ -124,9 +139,9 @@ class Tally:
         """
         s, t = self.settings, self.terms
         return {
-            "hub": t.hub,
+            **{name: getattr(t, name) for name in _TERMS},
+            **{name: getattr(s, name) for name in ("cohort", "least", "rounds", "trial")},
             "version": __version__,
-            "protocol": t.protocol,
             "now": time.time(),
             "started": self.started,
             "round": round_,
@@ -134,24 +149,12 @@ class Tally:
             "seconds_open": seconds_open,
             "deadline_s": s.deadline or None,
             "least_s": s.round_seconds,
-            "cohort": s.cohort,
-            "least": s.least,
             "reports": len(counted) - checks,
             "checked": checks,
-            "due": t.due,
             "applied": len(self._rows),
-            "rounds": s.rounds,
             "devices": devices,
-            "ranker": t.ranker,
-            "n_features": t.n_features,
             "weights": t.size,
             "reward": t.metric.name,
-            "mechanism": t.mechanism,
-            "interactions": t.interactions,
-            "sigma": t.sigma,
-            "trial": s.trial,
-            "tokens": t.tokens,
-            "batch": t.batch,
             "epsilon": self._account(self._most(round_, counted)),
             "bytes": {
                 "report": t.reply.nbytes,

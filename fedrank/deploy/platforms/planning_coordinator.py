@@ -334,7 +334,7 @@ class PlanningCoordinator:
     # -- what crossed ------------------------------------------------------------------------------------------------
 
     def ledger(self) -> Ledger:
-        """What crossed so far, by the first round of each part of the run; as a simulator's.
+        """All messages so far, by the first round of each part of the run; as a simulator's.
 
         Secure sums by their steps, those that came to nothing too.
         """

@@ -217,8 +217,7 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
         if search != "grid":
             search_settings = registry.get("fedrank.searches", search)
 
-            stem = Path(source).stem if source.endswith(".toml") else protocol
-            place = out or _RUNS / f"search-{stem}"
+            place = out or _RUNS / f"search-{Path(source).stem if source.endswith('.toml') else protocol}"
             best = search_settings(
                 make_config(config),
                 vary or [],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import sys
@@ -380,15 +381,15 @@ def log(folder: Path, /, *, name: str = "", days: int = 0, as_json: AsJson = Fal
     import time
     from datetime import UTC, datetime
 
-    askers = OwnerFolder(folder).askers()
-    for row in askers.list_questions(name, int(time.time()) - days * 86400 if days else 0):
+    with contextlib.closing(OwnerFolder(folder).askers()) as askers:
+        rows = list(askers.list_questions(name, int(time.time()) - days * 86400 if days else 0))
+    for row in rows:
         if as_json:
             print_json(row)
             continue
         when = datetime.fromtimestamp(row["at"], UTC).isoformat(timespec="seconds")
         given = ", ".join(map(printable, row["given"]))
         print(f"{when}  {row['name']}  {row['kind']}  {printable(row['query'])}  →  {given}")
-    askers.close()
 
 
 @owner.command
@@ -399,9 +400,8 @@ def forbid(folder: Path, name: str, /) -> None:
         folder: Of the owner.
         name: The asker's name; owner/NAME is an owner that has joined, which joining again does not admit.
     """
-    askers = OwnerFolder(folder).askers()
-    known = askers.forbid(name)
-    askers.close()
+    with contextlib.closing(OwnerFolder(folder).askers()) as askers:
+        known = askers.forbid(name)
     if not known:
         raise ConfigError(f"{folder}: there is no asker named {name!r}.")
 

@@ -25,7 +25,7 @@ Chance = Literal["os", "seed"]
 Each = Annotated[list[str], Parameter(negative="")]
 
 
-def terms_of(config: Path) -> Any:
+def terms_of(config: Path, chance: Chance) -> Any:
     """The terms that all parties agree on, from a configuration file.
 
     Raises:
@@ -34,7 +34,7 @@ def terms_of(config: Path) -> Any:
     from fedrank.deploy.platforms.folder import Terms
     from fedrank.engine.settings import read_config
 
-    return Terms.of(read_config(config))
+    return Terms.of(read_config(config), seeded=chance == "seed")
 
 
 @app.command
@@ -78,7 +78,7 @@ def serve(
         print(f"tokens       {home.path}/coordinator.token, {home.path}/application.token", flush=True)
         at.warn_without_tls("sums and the token")
 
-    run_platform(home, terms_of(config), index, listen, ready, seeded=chance == "seed")
+    run_platform(home, terms_of(config, chance), index, listen, ready)
 
 
 @app.command
@@ -111,7 +111,7 @@ def coordinate(
     from fedrank.deploy.platforms import service
 
     log_to_stderr()
-    terms = terms_of(config)
+    terms = terms_of(config, chance)
     asking = service.Asking(platform, token_file, _seconds(patience, wait), **vars(reach))
     names = {"release": "has sent its sums", "improve": "has the model"}
     names |= {"bound": "has sent its counts of norms", "clip": "has the clip"}
@@ -121,7 +121,7 @@ def coordinate(
         if not quiet:
             print(f"platform {step.platform} {names[step.what]}", file=sys.stderr, flush=True)
 
-    done = service.coordinate(PlatformFolder(folder), terms, asking, said, seeded=chance == "seed")
+    done = service.coordinate(PlatformFolder(folder), terms, asking, said)
     if done.trial:
         print(f"trial        {done.trial}")
     ledger = done.ledger()
@@ -162,11 +162,11 @@ def simulate(
     from fedrank.deploy.platforms.client import PlatformClient, visits
 
     log_to_stderr()
-    terms = terms_of(config)
+    terms = terms_of(config, chance)
     clients = [PlatformClient.of_folder(one, patience=_seconds(patience, wait)) for one in platform]
     stay, total, left = terms.protocol.world.rounds_per_episode, {}, 0
-    users, seeded = (rounds or terms.config.rounds) // stay, chance == "seed"
-    for seen in visits(terms, clients, users, at_once=max(1, at_once), seeded=seeded):
+    users = (rounds or terms.config.rounds) // stay
+    for seen in visits(terms, clients, users, at_once=max(1, at_once)):
         total[seen.user] = total.get(seen.user, np.zeros(terms.platforms)) + seen.engagement
         if not seen.over:
             continue

@@ -74,25 +74,19 @@ class Score:
 
 
 class RunFolder:
-    """The directory of one run."""
+    """The directory of one run.
+
+    Attributes:
+        path: The directory.
+        config: File with the settings that were given.
+        resolved: File with all settings of the run.
+        checkpoint: File with the state of an unfinished run.
+    """
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
-
-    @property
-    def config(self) -> Path:
-        """File with the settings that were given."""
-        return self.path / "config.toml"
-
-    @property
-    def resolved(self) -> Path:
-        """File with all settings of the run."""
-        return self.path / "resolved.json"
-
-    @property
-    def checkpoint(self) -> Path:
-        """File with the state of an unfinished run."""
-        return self.path / "checkpoint" / "state.npz"
+        self.config, self.resolved = self.path / "config.toml", self.path / "resolved.json"
+        self.checkpoint = self.path / "checkpoint" / "state.npz"
 
     @property
     def is_finished(self) -> bool:
@@ -325,17 +319,9 @@ def rows(
     """
     interactions, sent, epsilon = per_round
     taken = round_ if participations is None else min(round_, participations)
+    total = None if epsilon is None else taken * epsilon
     data = [
-        {
-            "seed": seed,
-            "round": round_,
-            "interactions": round_ * interactions,
-            "bytes_up": round_ * sent,
-            "epsilon": None if epsilon is None else taken * epsilon,
-            "split": score.split,
-            "measure": score.measure,
-            "value": score.value,
-        }
+        (seed, round_, round_ * interactions, round_ * sent, total, score.split, score.measure, score.value)
         for seed, mine in zip(seeds, scores, strict=True)
         for score in mine
     ]

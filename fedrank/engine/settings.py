@@ -429,13 +429,7 @@ def write_settings(path: Path, settings: Any, comment: str) -> None:
         settings: The settings; those that are None are left out.
         comment: First line of the file.
     """
-    import tomlkit
-
-    document = tomlkit.document()
-    document.add(tomlkit.comment(comment))
-    for name, value in table_of(settings).items():
-        document.add(name, tomlkit.item(value).comment(settings.__dataclass_fields__[name].metadata["help"]))
-    write_atomically(path, tomlkit.dumps(document).encode())
+    write_atomically(path, _commented(table_of(settings), settings, comment).encode())
 
 
 def to_toml(config: Any) -> str:
@@ -448,12 +442,12 @@ def given_toml(config: Any) -> str:
     return _commented(nest({"protocol": config.protocol, **changes(config)}), config)
 
 
-def _commented(settings: dict[str, Json], config: Any) -> str:
+def _commented(settings: dict[str, Json], config: Any, comment: str = "fedrank run FILE repeats this run.") -> str:
     import tomlkit
 
     helps = {name: one.metadata.get("help", "") for name, _, one in settings_of(config)}
     document = tomlkit.document()
-    document.add(tomlkit.comment("fedrank run FILE repeats this run."))
+    document.add(tomlkit.comment(comment))
 
     def fill(table: Any, values: dict[str, Json], prefix: str) -> None:
         for key, value in sorted(values.items(), key=lambda one: isinstance(one[1], dict)):

@@ -64,26 +64,21 @@ _log = logging.getLogger("fedrank.hub")
 
 
 class HubFolder(ServedFolder):
-    """Paths of a hub's files; arguments as of :class:`~fedrank.deploy.folder.ServedFolder`."""
+    """Paths of a hub's files; arguments as of :class:`~fedrank.deploy.folder.ServedFolder`.
+
+    Attributes:
+        settings: The hub's settings.
+        log: The hub's log, an SQLite file.
+        start: A copy of the model that the hub starts from, if it starts from one.
+    """
 
     kind = "hub"
     lock_name = "hub.lock"
     shortest_token = SHORTEST_TOKEN
 
-    @property
-    def settings(self) -> Path:
-        """Path of the hub's settings."""
-        return self.path / "hub.toml"
-
-    @property
-    def start(self) -> Path:
-        """Path of a copy of the model that the hub starts from, if it starts from one."""
-        return self.path / _START
-
-    @property
-    def log(self) -> Path:
-        """Path of the hub's log, an SQLite file."""
-        return self.path / "hub.db"
+    def __init__(self, path: str | os.PathLike[str]):
+        super().__init__(path)
+        self.settings, self.log, self.start = (self.path / name for name in ("hub.toml", "hub.db", _START))
 
     def prepare(self, wanted: HubSettings) -> None:
         """Create a hub, finish one whose creation was interrupted, or change the settings of the one that is here.

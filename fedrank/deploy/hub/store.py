@@ -35,7 +35,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import secrets
 import shutil
 import sqlite3
@@ -48,7 +47,7 @@ from typing import Any, NamedTuple
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
-from fedrank.deploy.checkpoints import Checkpoints
+from fedrank.deploy.checkpoints import Checkpoints, read_states
 from fedrank.deploy.database import Connection, VersionError, open_database, transaction
 from fedrank.deploy.log.tree import (
     MODEL,
@@ -65,8 +64,6 @@ from fedrank.deploy.log.tree import (
     wrong_models,
 )
 from fedrank.engine import checkpoint
-
-_log = logging.getLogger("fedrank.hub")
 
 
 class StoreError(RunError):
@@ -876,17 +873,8 @@ class States:
             "SELECT round, data FROM state WHERE kind = ? AND round <= ? ORDER BY round DESC",
             (self._kind, 2**62 if before is None else before),
         )
-        for number, data in rows:
-            try:
-                state, about = checkpoint.unpack_arrays(io.BytesIO(data), like, f"state of round {number}")
-            except RunError as error:
-                _log.warning("%s; the one before it is used", error)
-                continue
-            if about.get("of") != self._about or about.get("round") != number:
-                raise RunError(
-                    f"{self._store.path}: the state of round {number} belongs to other settings than those here."
-                )
-            yield number, state
+        kept = ((n, io.BytesIO(data), f"{self._store.path}: state of round {n}") for n, data in rows)
+        yield from read_states(kept, like, self._about)
         yield from self._files.states(like, before)
 
 

@@ -76,7 +76,6 @@ class PlanningCoordinator:
         peers: The platforms, in order.
         store: The coordinator's database; it continues from what is in it.
         patience: Seconds that platforms have after the first with feedback; may be infinite.
-        seeded: Draw from the run's seed, as a simulator does.
         stop: Set when the coordinator is to stop.
 
     Attributes:
@@ -91,14 +90,13 @@ class PlanningCoordinator:
         store: KeyValueStore,
         *,
         patience: float = PLATFORM_PATIENCE,
-        seeded: bool = False,
         stop: threading.Event | None = None,
     ):
         if len(peers) != terms.platforms:
             raise RunError(f"there are {len(peers)} platforms, and the configuration has {terms.platforms}.")
         self.terms, self.patience = terms, patience
         self._peers, self._store, self._stop = tuple(peers), store, stop or threading.Event()
-        self.state: Any = terms.coordinator_state(seeded)
+        self.state: Any = terms.coordinator_state()
         self._s: Any = terms.protocol
         self._schedule = schedule(terms)
         kept = store.get("state")

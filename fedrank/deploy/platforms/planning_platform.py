@@ -276,7 +276,6 @@ class PlanningPlatform:
         terms: Terms of the federation, of planned slates.
         index: Number of the platform, from 0.
         store: Its database; a platform continues from what is in it.
-        seeded: Draw from the run's seed, as a simulator does; nothing is protected then.
         silence: Seconds without a word after which a stay has ended.
 
     Attributes:
@@ -288,15 +287,13 @@ class PlanningPlatform:
         RunError: There is no such platform, or the file is damaged.
     """
 
-    def __init__(
-        self, terms: Terms, index: int, store: KeyValueStore, *, seeded: bool = False, silence: float = SILENCE
-    ):
+    def __init__(self, terms: Terms, index: int, store: KeyValueStore, *, silence: float = SILENCE):
         if not 0 <= index < terms.platforms:
             raise RunError(f"there are platforms 0..{terms.platforms - 1}, and none is {index}.")
-        self.terms, self.index, self.seeded, self.silence = terms, index, seeded, silence
+        self.terms, self.index, self.silence = terms, index, silence
         self._s: Any = terms.protocol
         self._learner: Any = self._s.learner
-        self._store, self._own = store, terms.platform_own(index, seeded)
+        self._store, self._own = store, terms.platform_own(index)
         self.begun, self.stays, self.cut_short, self._counted, self._swept, self._forgot = 0, 0, 0, 0, 0.0, 0.0
         self._answers: dict[tuple[int, int], bytes] = {}
         self._schedule = tuple(due for due in schedule(terms) if index in due.parties)
@@ -352,7 +349,7 @@ class PlanningPlatform:
             if not self.begun:
                 _refuse_unlike(self._unlike(self._features))
             number = np.asarray(self.begun, np.int64)
-            drawn = number if self.seeded else np.asarray(_hash(f"{self.terms.fingerprint} {session}".encode()))
+            drawn = number if self.terms.seeded else np.asarray(_hash(f"{self.terms.fingerprint} {session}".encode()))
             # A platform without feedback sends no sums of the trial; that it is over says the last verdict to all.
             arm = self._learner.arm_at(self._own, drawn % 2**31, self._has_answered(Decide))
             new = self._first._replace(
@@ -407,7 +404,7 @@ class PlanningPlatform:
         number = (int(before.number) * world.rounds_per_episode + int(before.rounds)) % 2**31
         own = self._seen_by(before, rows, seen)._replace(rounds=np.asarray(number, np.int32))
         learnt, pieces = self._own.learnt, dict[str, bytes]()
-        draws = self.terms.draws(self.terms.meeting, self.index, number, self.seeded)
+        draws = self.terms.draws(self.terms.meeting, self.index, number)
         if self.has_planned:
             places, taste = self.terms.compute(s.serve, own, draws), before.taste
             if fallback is not None and own.view.arm == FALLBACK:
@@ -623,7 +620,7 @@ class PlanningPlatform:
             "platform": self.index,
             "platforms": self.terms.platforms,
             "terms": self.terms.fingerprint,
-            "seeded": self.seeded,
+            "seeded": self.terms.seeded,
             "planned": self.has_planned,
             "trial": verdict_json(self._own.verdict) if self.has_planned and self._learner.trial else None,
         }
@@ -793,7 +790,7 @@ class PlanningPlatform:
 
     def _respond(self, due: Due, request: Any, own: PlatformState) -> tuple[PlatformState, Any]:
         """The platform's state after an exchange of a round, and its reply."""
-        draws = self.terms.draws(due.place, self.index, due.round, self.seeded)
+        draws = self.terms.draws(due.place, self.index, due.round)
         party, reply = self.terms.compute(due.exchange.respond, request, protocol.Party(None, own), draws)
         return party.own, reply
 

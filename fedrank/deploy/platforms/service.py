@@ -250,9 +250,7 @@ class ListenAt:
 
 
 @contextlib.contextmanager
-def platform_servers(
-    home: PlatformFolder, terms: Terms, index: int, at: ListenAt, *, seeded: bool = False
-) -> Iterator[Servers]:
+def platform_servers(home: PlatformFolder, terms: Terms, index: int, at: ListenAt) -> Iterator[Servers]:
     """A platform's servers, ready to run; its folder is locked meanwhile.
 
     Args:
@@ -260,7 +258,6 @@ def platform_servers(
         terms: Terms of the federation.
         index: Number of the platform, from 0.
         at: Where it listens.
-        seeded: Draw from the run's seed, as a simulator does; nothing is protected then.
 
     Raises:
         RunError: Something in the folder cannot be used.
@@ -271,8 +268,8 @@ def platform_servers(
         application = home.token_or_new("application")
         if coordinator == application:
             raise ConfigError(f"{home.path}: coordinator and application must not have the same token.")
-        with contextlib.closing(home.open_store(f"platform {index}", terms, seeded)) as store:
-            platform, changes = PlanningPlatform(terms, index, store, seeded=seeded, silence=at.silence), Changes()
+        with contextlib.closing(home.open_store(f"platform {index}", terms)) as store:
+            platform, changes = PlanningPlatform(terms, index, store, silence=at.silence), Changes()
             platform.warm()
             outside = {"host": at.host, "port": at.port, "certfile": at.certificate, "keyfile": at.key}
             apps = (
@@ -288,14 +285,12 @@ def run_platform(
     index: int,
     at: ListenAt,
     on_ready: Callable[[str, str], object],
-    *,
-    seeded: bool = False,
 ) -> None:
     """Serve a platform until SIGTERM or Ctrl-C; arguments and errors as :func:`platform_servers`.
 
     ``on_ready`` is called with the URLs for the coordinator and for the application once both accept connections.
     """
-    with platform_servers(home, terms, index, at, seeded=seeded) as servers:
+    with platform_servers(home, terms, index, at) as servers:
 
         def ready(urls: list[str]) -> None:
             home.write_urls(dict(zip(CLIENTS, urls, strict=True)), at.certificate)
@@ -352,8 +347,6 @@ def coordinate(
     terms: Terms,
     asking: Asking,
     on_step: Callable[[StepDone], object] = lambda step: None,
-    *,
-    seeded: bool = False,
 ) -> PlanningCoordinator:
     """Coordinate platforms until all have been told the last model.
 
@@ -364,7 +357,6 @@ def coordinate(
         terms: Terms of the federation.
         asking: Platforms to ask, and how.
         on_step: Called with every step.
-        seeded: Draw from the run's seed, as a simulator does.
 
     Returns:
         The coordinator in its final state.
@@ -373,10 +365,10 @@ def coordinate(
         RunError: A platform is another than it should be, or something in the folder cannot be used.
         ConfigError: An address or a token cannot be used.
     """
-    with home.lock(), contextlib.closing(home.open_store("coordinator", terms, seeded)) as store:
+    with home.lock(), contextlib.closing(home.open_store("coordinator", terms)) as store:
         stop = threading.Event()
-        peers = [Peer(terms, index, link, seeded=seeded, stop=stop) for index, link in enumerate(asking.clients())]
-        coordinator = PlanningCoordinator(terms, peers, store, patience=asking.patience, seeded=seeded, stop=stop)
+        peers = [Peer(terms, index, link, stop=stop) for index, link in enumerate(asking.clients())]
+        coordinator = PlanningCoordinator(terms, peers, store, patience=asking.patience, stop=stop)
         with coordinator:
             try:
                 coordinator.run(on_step)

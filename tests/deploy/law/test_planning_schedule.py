@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 import pytest
-from planning_worlds import Application, Direct, coordinator_in, explore, platform_in, question, simulated
+from planning_worlds import Application, Direct, coordinator_in, explore, platform_in, question, seeded, simulated
 from scipy import stats
 
 from fedrank.core.errors import RunError
@@ -96,7 +96,7 @@ def lived_through(folder, agreed, patience=60.0):
             coordinators.append(coordinator)
 
     clients = [Application(holder, index, reborn, before) for index in range(K)]
-    rounds = list(visits(agreed, clients, ROUNDS // STAY, seeded=True))
+    rounds = list(visits(seeded(agreed), clients, ROUNDS // STAY))
     return holder, coordinators, peers, rounds
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planning_worlds import Application, Direct, coordinator_in, explore, platform_in, question, simulated
+from planning_worlds import Application, Direct, coordinator_in, explore, platform_in, question, seeded, simulated
 
 import fedrank
 from fedrank.core.errors import ConfigError, RunError
@@ -58,7 +58,7 @@ def test_one_after_the_other_they_are_a_simulators(tmp_path, agreed, how):
             told[0] = coordinator
 
     clients = [Application(holder, index, before=before, **more) for index in range(2)]
-    rounds = list(visits(agreed, clients, ROUNDS // STAY, seeded=True))
+    rounds = list(visits(seeded(agreed), clients, ROUNDS // STAY))
     state, own, seen = simulated(agreed, ROUNDS)
     np.testing.assert_array_equal(told[0].state.model, state.model)
     np.testing.assert_array_equal([one.engagement for one in rounds], seen["world"]["engagement"][:, 0])
@@ -212,13 +212,13 @@ def test_a_batch_is_sent_once_and_other_calls_until_they_are_answered(monkeypatc
     assert sent.count("/v1/batch") == 1 < sent.count("/v1/end")
 
 
-@pytest.mark.parametrize("seeded", [True, False])
-def test_slates_are_shown_after_as_many_sessions_as_32_bits_can_count(tmp_path, agreed, seeded):
-    platform = platform_in(tmp_path, agreed, seeded=seeded)
+@pytest.mark.parametrize("drawn", [True, False])
+def test_slates_are_shown_after_as_many_sessions_as_32_bits_can_count(tmp_path, agreed, drawn):
+    platform = platform_in(tmp_path, agreed, seeded=drawn)
     platform.begun = 2**31 // STAY
     explore(platform, 2)
     assert platform.stays == 2
-    again = platform_in(tmp_path, agreed, seeded=seeded)
+    again = platform_in(tmp_path, agreed, seeded=drawn)
     np.testing.assert_array_equal(again._own.learnt.lists, platform._own.learnt.lists)
 
 
@@ -399,7 +399,7 @@ def _client_of_service(folder, agreed, **options):
     home, ready, running = PlatformFolder(folder), threading.Event(), []
 
     def run():
-        with platform_servers(home, agreed, 0, ListenAt(**options), seeded=True) as servers:
+        with platform_servers(home, seeded(agreed), 0, ListenAt(**options)) as servers:
             running.append(servers)
             servers.run(lambda urls: (home.write_urls(dict(coordinator=urls[0], application=urls[1])), ready.set()))
 
@@ -483,7 +483,7 @@ def test_a_trial_of_sessions_is_a_simulators(tmp_path, private):
                 coordinator.run(told)
 
     clients = [Application(holder, index, before=before if not index else None) for index in range(2)]
-    rounds = list(visits(agreed, clients, TRIAL["rounds"] // STAY, seeded=True))
+    rounds = list(visits(seeded(agreed), clients, TRIAL["rounds"] // STAY))
     state, own, seen = simulated(agreed, TRIAL["rounds"])
     np.testing.assert_array_equal([one.engagement for one in rounds], seen["world"]["engagement"][:, 0])
     coordinator = coordinator_in(tmp_path, agreed, peers)
@@ -518,7 +518,7 @@ def test_the_benchmark_of_sessions_makes_a_platform_that_plans(tmp_path):
     (tmp_path / "run.toml").write_text(program.CONFIG.format(features=8, explorers=1))
     terms, home = Terms.of(read_config(tmp_path / "run.toml")), PlatformFolder(tmp_path / "a")
     program.plan(terms, home, np.random.default_rng(0))
-    store = home.open_store("platform 0", terms, False)
+    store = home.open_store("platform 0", terms)
     state = PlanningPlatform(terms, 0, store).state()
     store.close()
     assert state["planned"] and state["stays"] == 1 and not state["unlike"]
@@ -537,10 +537,10 @@ def test_platforms_that_start_from_a_model_plan_at_once_as_in_a_simulation(tmp_p
     holder = {index: platform_in(tmp_path, agreed, index) for index in range(2)}
     assert all(platform.state()["planned"] for platform in holder.values())
     clients, peers = ([kind(holder, index) for index in range(2)] for kind in (Application, Direct))
-    rounds = list(visits(agreed, clients, ROUNDS // STAY - 1, seeded=True))
+    rounds = list(visits(seeded(agreed), clients, ROUNDS // STAY - 1))
     with coordinator_in(tmp_path, agreed, peers) as coordinator:
         coordinator.run()
-    rounds += visits(agreed, clients, ROUNDS // STAY, seeded=True)  # the last one by the verdict
+    rounds += visits(seeded(agreed), clients, ROUNDS // STAY)  # the last one by the verdict
     state, _, seen = simulated(agreed, ROUNDS)
     np.testing.assert_array_equal([one.engagement for one in rounds], seen["world"]["engagement"][:, 0])
     np.testing.assert_array_equal(coordinator.state.evidence, state.evidence)

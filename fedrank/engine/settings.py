@@ -264,7 +264,10 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
     if get_origin(hint) is tuple:
         kind, listed = get_args(hint)[0], isinstance(value, list | tuple)
         if listed and issubclass(kind, StrEnum):
-            return tuple(_member(one, kind, name) for one in value)
+            for one in value:
+                if one not in list(kind):
+                    raise UnknownNameError(f"value of {name}", str(one), map(str, kind))
+            return tuple(map(kind, value))
         if not listed or not all(type(one) in ((int, float) if kind is float else (kind,)) for one in value):
             words = {float: "numbers", int: "whole numbers"}.get(kind, "names")
             raise ConfigError(f"{name} must be a list of {words}, got {value!r}.")
@@ -274,12 +277,6 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
         raise ConfigError(f"{name} must be of type {hint.__name__}, got {value!r}.")
     return value
-
-
-def _member(value: Any, kind: type[StrEnum], name: str) -> StrEnum:
-    if value not in list(kind):
-        raise UnknownNameError(f"value of {name}", str(value), [str(one) for one in kind])
-    return kind(value)
 
 
 def make_room(values: dict[str, Json], given: Collection[str], config: Any) -> None:

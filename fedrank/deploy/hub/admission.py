@@ -141,14 +141,9 @@ class Credentials:
 
     def members(self, name: str) -> list[int]:
         """Numbers of the enrolled devices that a credential admitted."""
-        return [
-            number
-            for (number,) in self._store.query(
-                "SELECT device FROM member JOIN credential ON credential.number = member.credential "
-                "WHERE credential.name = ? ORDER BY device",
-                (name,),
-            )
-        ]
+        join = "member JOIN credential ON credential.number = member.credential"
+        rows = self._store.query(f"SELECT device FROM {join} WHERE credential.name = ? ORDER BY device", (name,))
+        return [number for (number,) in rows]
 
     def all(self) -> list[tuple[Credential, int]]:
         """The credentials in the order in which they were made, and how many devices count against the cap of each."""

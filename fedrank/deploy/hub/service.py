@@ -178,15 +178,8 @@ class TokenApp(HubApp):
         given: dict[bytes, bytes] = {}
         for name, value in inner.fields:  # a field that comes twice says nothing
             given[name.lower()] = b"" if name.lower() in given else value
-        asked = HttpRequest(
-            method,
-            tail,
-            given.get(b"authorization"),
-            given.get(b"if-none-match"),
-            inner.content,
-            _NOWHERE,
-            time.perf_counter(),
-        )
+        shown = (given.get(b"authorization"), given.get(b"if-none-match"))
+        asked = HttpRequest(method, tail, *shown, inner.content, _NOWHERE, time.perf_counter())
         if len(inner.content) > max(self._guard.body_bytes, route.max_body):
             answer = REFUSALS["too-large"]
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 import math
 import time
 from bisect import bisect_left
@@ -267,10 +268,7 @@ class Counters(RequestCounts):
     def _histogram(self) -> Any:
         from prometheus_client.core import HistogramMetricFamily
 
-        buckets, count = [], 0
-        for bound, n in zip((*map(str, BOUNDS), "+Inf"), self._seconds, strict=True):
-            count += n
-            buckets.append((bound, count))
+        buckets = list(zip((*map(str, BOUNDS), "+Inf"), itertools.accumulate(self._seconds), strict=True))
         text = "Seconds from a report's arrival to its acknowledgement, commit included"
         return HistogramMetricFamily("fedrank_report_seconds", text, buckets=buckets, sum_value=self._sum)
 

@@ -38,7 +38,7 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.protocol import Exchange
-from fedrank.core.rng import INIT, WORLD
+from fedrank.core.rng import WORLD
 from fedrank.core.streams import AnyKey, fold, run_words
 from fedrank.deploy.database import VersionError, create_private, open_database, transaction
 from fedrank.deploy.folder import ServedFolder
@@ -46,7 +46,7 @@ from fedrank.deploy.http.guard import RefusedError
 from fedrank.engine.checkpoint import leaves_of, plain_array, tree_like, write_atomically
 from fedrank.engine.config import RunConfig
 from fedrank.engine.settings import to_toml
-from fedrank.slates.build import PLATFORMS, experiment_of
+from fedrank.slates.build import experiment_of
 from fedrank.slates.config import SlatesRun
 from fedrank.slates.sums.stays import plays_stays
 
@@ -118,26 +118,13 @@ class Terms:
 
     # -- randomness ------------------------------------------------------------------------------------------------
 
-    def _key(self, *path: int) -> AnyKey:
-        """The run's key folded with these numbers, as a simulator does.
+    def key(self, *path: int) -> AnyKey:
+        """The run's random key folded with these numbers, as a simulator does.
 
         Unless it is seeded: a new key with 32 bits of entropy, for draws that protect no user, such as initial weights.
         """
         seed = self.config.seed if self.seeded else secrets.randbits(32)
         return functools.reduce(fold, path, run_words([seed])[0])
-
-    def coordinator_state(self) -> Any:
-        """The coordinator's state before the first round."""
-        return self.compute(self.protocol.init, self._key(INIT))
-
-    def platform_own(self, platform: int) -> Any:
-        """A platform's state before its first user.
-
-        Args:
-            platform: Number of the platform, from 0.
-        """
-        key = self._key(PLATFORMS, platform)
-        return self.compute(self.protocol.platform, key, np.asarray(platform, np.int32))
 
     def draws(self, place: int, platform: int, number: int) -> PyTree:
         """A platform's random draws in an exchange: from the operating system, unless it is seeded.
@@ -148,7 +135,7 @@ class Terms:
             number: Number of the round.
         """
         exchange = self.exchanges[place]
-        return exchange.draw(self._key(number, platform, place)) if self.seeded else exchange.draw_from_os()
+        return exchange.draw(self.key(number, platform, place)) if self.seeded else exchange.draw_from_os()
 
     def world_key(self, number: int | None) -> AnyKey:
         """Random key of the users' behaviour in a round: a new one at every call, unless it is seeded.
@@ -156,7 +143,7 @@ class Terms:
         Args:
             number: Number of the round; None: before the first.
         """
-        return self._key(WORLD) if number is None else self._key(number, WORLD)
+        return self.key(WORLD) if number is None else self.key(number, WORLD)
 
 
 class NotYetError(RefusedError):
@@ -226,10 +213,8 @@ class KeyValueStore:
     def below(self, prefix: str) -> list[tuple[str, bytes]]:
         """Names that begin with ``prefix``, without it, and their values; sorted by name."""
         with self._errors():
-            rows = self._db.execute(
-                "SELECT name, value FROM piece WHERE name >= ? AND name < ? ORDER BY name",
-                (prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)),
-            ).fetchall()
+            select = "SELECT name, value FROM piece WHERE name >= ? AND name < ? ORDER BY name"
+            rows = self._db.execute(select, (prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1))).fetchall()
         return [(name[len(prefix) :], value) for name, value in rows]
 
     def put(self, values: Mapping[str, bytes], without: Iterable[str] = ()) -> None:

@@ -34,6 +34,7 @@ from fedrank.core.errors import RunError, SecureSumError, WireError
 from fedrank.core.ledger import Ledger
 from fedrank.core.messages import Layout
 from fedrank.core.native import map_trees
+from fedrank.core.rng import INIT
 from fedrank.deploy.platforms.folder import KeyValueStore, Terms, blank_message, pack_tree, unpack_tree
 from fedrank.deploy.platforms.planning_platform import Due, schedule, sum_steps, sum_terms
 from fedrank.deploy.platforms.rounds import Peer, Silence
@@ -96,7 +97,7 @@ class PlanningCoordinator:
             raise RunError(f"there are {len(peers)} platforms, and the configuration has {terms.platforms}.")
         self.terms, self.patience = terms, patience
         self._peers, self._store, self._stop = tuple(peers), store, stop or threading.Event()
-        self.state: Any = terms.coordinator_state()
+        self.state: Any = terms.compute(terms.protocol.init, terms.key(INIT))
         self._s: Any = terms.protocol
         self._schedule = schedule(terms)
         kept = store.get("state")

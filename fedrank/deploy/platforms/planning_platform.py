@@ -66,6 +66,7 @@ from fedrank.deploy.platforms.folder import (
 from fedrank.privacy.secure_sum.messages import Step, message_sizes
 from fedrank.privacy.secure_sum.messages import Terms as SumTerms
 from fedrank.privacy.secure_sum.party import Party
+from fedrank.slates.build import PLATFORMS
 from fedrank.slates.planning.items import differ_from_design
 from fedrank.slates.planning.learner import LISTS
 from fedrank.slates.sums import AfterExplorers, CountNorms, Decide, Improve, IntegersOfUsers, SetClip, Trial
@@ -293,7 +294,8 @@ class PlanningPlatform:
         self.terms, self.index, self.silence = terms, index, silence
         self._s: Any = terms.protocol
         self._learner: Any = self._s.learner
-        self._store, self._own = store, terms.platform_own(index)
+        key = terms.key(PLATFORMS, index)
+        self._store, self._own = store, terms.compute(terms.protocol.platform, key, np.asarray(index, np.int32))
         self.begun, self.stays, self.cut_short, self._counted, self._swept, self._forgot = 0, 0, 0, 0, 0.0, 0.0
         self._answers: dict[tuple[int, int], bytes] = {}
         self._schedule = tuple(due for due in schedule(terms) if index in due.parties)

@@ -183,9 +183,8 @@ class WatchedFolder:
                 digest = digest_of(document)
                 copied = self._is_kept(digest)
                 kept = 1 if not copied else 0 if held is None else 3
-                self._db.execute(
-                    "INSERT OR REPLACE INTO document VALUES (?, ?, ?, ?)", (document.id, name, digest, kept)
-                )
+                insert = "INSERT OR REPLACE INTO document VALUES (?, ?, ?, ?)"
+                self._db.execute(insert, (document.id, name, digest, kept))
                 if not copied:
                     yield document
             lines = "\n".join(problems).encode("utf-8", "backslashreplace").decode()

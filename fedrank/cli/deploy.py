@@ -1,4 +1,4 @@
-"""``fedrank hub serve``, ``relay``, ``simulate``, ``replay``: learning from real users."""
+"""``fedrank hub serve``, ``relay``, ``replay``: learning from real users."""
 
 from __future__ import annotations
 

@@ -34,9 +34,6 @@ from fedrank.engine.settings import (
 )
 from fedrank.engine.variations import parse_vary, read_sweep, variations
 
-# Annotations are the flags of commands that are made here: they are evaluated at once.
-
-
 _RUNS = Path("runs")
 
 Track = Annotated[list[str] | None, Parameter(negative="")]
@@ -216,7 +213,6 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
             raise ConfigError(f"{what} in this process; leave --executor {executor} out.")
         if search != "grid":
             search_settings = registry.get("fedrank.searches", search)
-
             place = out or _RUNS / f"search-{Path(source).stem if source.endswith('.toml') else protocol}"
             best = search_settings(
                 make_config(config),

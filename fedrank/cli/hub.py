@@ -16,6 +16,7 @@ from fedrank.cli.terminal import AsJson, Switch, add_plug_ins, print_json
 from fedrank.core.errors import RunError
 from fedrank.core.words import printable
 from fedrank.deploy.http.client import HttpClient
+from fedrank.deploy.hub.admission import Credentials
 from fedrank.deploy.hub.folder import HubFolder, Operator
 from fedrank.deploy.hub.settings import read_settings
 
@@ -138,8 +139,6 @@ def add(
         code_minutes: Make it a credential for an app's back end: it enrols no device, but asks the hub (POST /v1/code)
             for codes, each good for one device and this number of minutes.
     """
-    from fedrank.deploy.hub.admission import Credentials
-
     _, store = HubFolder(folder).open()
     with contextlib.closing(store):
         secret = Credentials(store).add(name, devices, days=days, code_minutes=code_minutes)
@@ -156,8 +155,6 @@ def list_credentials(folder: Path, /, *, as_json: AsJson = False) -> None:
     Args:
         folder: Of the hub.
     """
-    from fedrank.deploy.hub.admission import Credentials
-
     settings, store = HubFolder(folder).open(read_only=True)
     with contextlib.closing(store):
         found = Credentials(store).as_json()
@@ -183,8 +180,6 @@ def revoke(folder: Path, /, *, name: str, and_devices: Switch = False, ca: Path 
         and_devices: Remove the devices that enrolled with it too; the hub must be running.
         ca: File with the certificates to trust, where the hub's is its own.
     """
-    from fedrank.deploy.hub.admission import Credentials
-
     home = HubFolder(folder)
     _, store = home.open()
     with contextlib.closing(store):

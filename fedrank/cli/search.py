@@ -140,7 +140,6 @@ def serve(
         table: Table of documents in PostgreSQL. Kept in owner.toml.
         columns: Columns or fields of a document there: id, title and text. Kept in owner.toml.
     """
-    from fedrank.deploy.search.folder import OwnerFolder
     from fedrank.deploy.search.service import owner_app as build
 
     log_to_stderr()
@@ -236,8 +235,7 @@ def broker(
         if state is None and not home.federation.exists():
             raise ConfigError(f"{folder}: there is no federation here; start one with --owners NUMBER.")
         file = read_federation(home.federation) if home.federation.exists() else None
-        ca = None if reach.ca is None else str(reach.ca)
-        options = {"patience": patience, "ca": ca, "allow_http": reach.allow_http, "statistics": not no_statistics}
+        options = {"patience": patience, "statistics": not no_statistics, **vars(reach)}
         carrier = BrokerApp(file, None if state is None else home, **options)
 
         def ready(url: str) -> None:

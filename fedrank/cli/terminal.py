@@ -25,6 +25,7 @@ from rich.text import Text
 from typing_extensions import override
 
 from fedrank.core import registry
+from fedrank.core.trees import finite
 from fedrank.core.words import CONTROL, printable
 from fedrank.engine.progress import Listener, Progress
 
@@ -120,15 +121,7 @@ class Status:
 
 def print_json(value: Any) -> None:
     """One JSON document on stdout; not-a-number and infinity become null."""
-
-    def plain(v: Any) -> Any:
-        if isinstance(v, dict):
-            return {str(key): plain(item) for key, item in v.items()}
-        if isinstance(v, list | tuple):
-            return [plain(item) for item in v]
-        return None if isinstance(v, float) and not math.isfinite(v) else v
-
-    said = json.dumps(plain(value), indent=2, ensure_ascii=False)
+    said = json.dumps(finite(value), indent=2, ensure_ascii=False)
     print(CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", said))  # JSON itself escapes those below 0x20 only
 
 

@@ -40,7 +40,7 @@ from fedrank.core.frame import Frame
 from fedrank.core.lazy import device_kind, is_installed
 from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Exchange, Protocol
-from fedrank.core.trees import Json, flat
+from fedrank.core.trees import Json, finite, flat
 from fedrank.engine.checkpoint import lock_folder, write_atomically
 from fedrank.engine.config import RunConfig
 from fedrank.engine.model import Model
@@ -189,7 +189,7 @@ class RunFolder:
 
     def json(self, name: str, value: Any) -> None:
         """Write one JSON file; not-a-number and infinity become null."""
-        write_atomically(self.path / name, (json.dumps(_plain(value), indent=2, ensure_ascii=False) + "\n").encode())
+        write_atomically(self.path / name, (json.dumps(finite(value), indent=2, ensure_ascii=False) + "\n").encode())
 
     def text(self, name: str, text: str) -> None:
         """Write a text file into the folder."""
@@ -348,13 +348,3 @@ def environment(config: RunConfig, citations: tuple[str, ...], kernels: bool) ->
         "protocol": config.protocol,
         "task": getattr(config, "task", None),
     }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(v) for key, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value

@@ -101,7 +101,9 @@ class HubFolder(ServedFolder):
             raise RunError(f"{self.path}: holds other things ({foreign[0]}, …). Choose an empty folder for a hub.")
         if wanted.database:
             wanted = self._check_joins(wanted)
-        wanted = self._with_log(self._with_gateway(wanted))
+        if wanted.batch and not wanted.gateway:
+            wanted = dataclasses.replace(wanted, gateway=make_key(self.path / GATEWAY_FILE))
+        wanted = self._with_log(wanted)
         self._make_log(wanted)
         for name in ("enrolment", "admin"):
             with contextlib.suppress(RunError):
@@ -120,12 +122,6 @@ class HubFolder(ServedFolder):
         if home in (there := copy.resolve(), *there.parents) or there in home.parents:
             raise ConfigError(f"copy_to: {copy} and the hub's folder hold one another. Choose one on another disk.")
         return dataclasses.replace(wanted, copy_to=str(copy))
-
-    def _with_gateway(self, wanted: HubSettings) -> HubSettings:
-        """The settings with the public key of the folder's gateway, which is made if there is none."""
-        if not wanted.batch or wanted.gateway:
-            return wanted
-        return dataclasses.replace(wanted, gateway=make_key(self.path / GATEWAY_FILE))
 
     def _with_log(self, wanted: HubSettings) -> HubSettings:
         """The settings with the public keys of the hub's log and of its operator, which are made if there are none."""

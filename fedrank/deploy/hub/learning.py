@@ -263,11 +263,11 @@ class OwnModel(Model):
     def _before(self, checkpoints: States, number: int) -> Any:
         """The state before a round."""
         # A state beyond the log's round belongs to a round that was not marked as applied: it is made again.
+        halts = [halt for halt in self.store.halts() if halt.round <= number]
         start, state = next(checkpoints.states(self._state, number), (0, self._learning.init()))
-        returns = {halt.round: halt.best for halt in self.store.halts() if start < halt.round <= number}
-        if any(best < start for best in returns.values()):
+        if any(halt.best < start < halt.round for halt in halts):
             start, state = 0, self._learning.init()
-            returns = {halt.round: halt.best for halt in self.store.halts() if halt.round <= number}
+        returns = {halt.round: halt.best for halt in halts if halt.round > start}
         todo = [(n, learnable(self.store.reports(n), self.terms)) for n in range(start, number)]
         if todo:
             _log.warning("no checkpoint of round %d; the model is made again from round %d of the log", number, start)

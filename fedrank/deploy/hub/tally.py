@@ -20,7 +20,7 @@ import numpy as np
 from fedrank import __version__
 from fedrank.core.errors import MissingExtraError
 from fedrank.core.privacy_report import BASIC, Unit
-from fedrank.core.trees import Json
+from fedrank.core.trees import Json, finite
 from fedrank.deploy.http.app import RequestCounts
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.store import RoundRow, Store
@@ -105,10 +105,6 @@ class Tally:
         if self._epsilon.get("messages_most") == most:
             return self._epsilon
         report = self.protocol.account(most, self.settings.delta)
-
-        def finite(value: float) -> float | None:
-            return value if math.isfinite(value) else None
-
         self._epsilon = {
             "interaction": finite(self.terms.epsilon_interaction),
             "message": finite(self.terms.epsilon_message),

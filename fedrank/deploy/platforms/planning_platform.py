@@ -464,11 +464,9 @@ class PlanningPlatform:
             rounds=np.asarray(rounds), shown=np.asarray(0), stay=stay, tally=tally, told=np.asarray(told),
             known=np.asarray(known, np.float32), last=np.asarray(time.time() if now is None else now),
         )  # fmt: skip
-        if rounds == world.rounds_per_episode:
-            pieces, shared, changes = self._count(after, self._own)
-            self._keep(session, after, shared, pieces, **changes)
-        else:
-            self._keep(session, after, self._own)
+        whole = rounds == world.rounds_per_episode
+        pieces, shared, changes = self._count(after, self._own) if whole else ({}, self._own, {})
+        self._keep(session, after, shared, pieces, **changes)
 
     def end(self, session: str, now: float | None = None) -> None:
         """End the session of a user who has left; of one that is not there, nothing follows.
@@ -480,10 +478,8 @@ class PlanningPlatform:
         gone = self._sessions.get(session)
         if gone is None:
             return
-        pieces: dict[str, bytes] = {}
-        shared, changes = self._own, dict[str, int]()
-        if int(gone.rounds) < self._s.world.rounds_per_episode:  # a whole stay has counted
-            pieces, shared, changes = self._count(gone, shared)
+        counted = int(gone.rounds) >= self._s.world.rounds_per_episode  # a whole stay has
+        pieces, shared, changes = ({}, self._own, {}) if counted else self._count(gone, self._own)
         pieces[_ended_name(session)] = repr(time.time() if now is None else now).encode()
         self._commit(shared, pieces, [f"session/{session}"], **changes)
         del self._sessions[session]

@@ -423,7 +423,7 @@ class Federation:
             raise ConfigError(f"k must be in 1..1000, got {k}.")
         query = query.encode("utf-8", "replace").decode()  # half of a surrogate pair is no text that can be sent
         query, conditions = parse_query(query, self._analyser)
-        words = self._words(query)
+        words = [word for word in words_of_query(query, self._analyser) if len(word) <= LONGEST_WORD]  # as owners take
         if len(words) > MOST_WORDS:
             raise ConfigError(f"a query has at most {MOST_WORDS} words, got {len(words)}; leave some out.")
         if not words:
@@ -537,10 +537,6 @@ class Federation:
                 near = Counter(one for one in named if one.isalpha())
                 found[query[start:end]] = near.most_common(1)[0][0] if near else ""
         return found
-
-    def _words(self, query: str) -> list[str]:
-        """The words of a query that owners take."""
-        return [word for word in words_of_query(query, self._analyser) if len(word) <= LONGEST_WORD]
 
     def _order(self, search: _Search) -> list[Hit]:
         """All hits, best first: by their scores or, where the file says so and all have numbers, by the cosine too."""

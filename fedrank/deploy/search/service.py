@@ -323,12 +323,8 @@ class Operator:
             return False
 
     def _at_home(self, act: Callable[[Engine], R]) -> R:
-        with self._home.lock():
-            engine = self._home.engine(self._home.encoder())
-            try:
-                return act(engine)
-            finally:
-                engine.close()
+        with self._home.lock(), contextlib.closing(self._home.engine(self._home.encoder())) as engine:
+            return act(engine)
 
     def _send_request(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
         assert self._client is not None

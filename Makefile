@@ -22,7 +22,7 @@ demo: $(VENV)/.stamp-demo ## train a ranker on generated data and write a report
 web: $(VENV)/.stamp-serve ## a search page that learns from its visitors, in your browser, until Ctrl-C
 	@$(BIN)/fedrank demo web --browser
 
-fleet: $(VENV)/.stamp-serve ## a private learning server with 50 device processes on this machine, for a minute; open its /status
+fleet: $(VENV)/.stamp-zoo ## a private learning server with 50 device processes on this machine, for a minute; open its /status
 	@$(BIN)/python -m fedrank hub serve runs/hub --n-features 46 --devices 50 --round-seconds 20 --deadline 20 & hub=$$!; \
 	  trap 'kill $$hub 2> /dev/null; wait $$hub' EXIT INT TERM; \
 	  while [ ! -e runs/hub/hub.url ] && kill -0 $$hub 2> /dev/null; do sleep 0.2; done; \
@@ -145,10 +145,14 @@ $(VENV)/.stamp-serve: pyproject.toml | $(BIN)/python
 	@$(PIP) --no-compile -e '.[serve]'
 	@touch $@ $(VENV)/.stamp-demo
 
+$(VENV)/.stamp-zoo: zoo/pyproject.toml | $(VENV)/.stamp-serve
+	@$(PIP) --no-compile -e ./zoo
+	@touch $@
+
 $(VENV)/.stamp-dev: pyproject.toml zoo/pyproject.toml flower/pyproject.toml | $(BIN)/python
 	@echo "installing fedrank and its test tools into $(VENV) (minutes, the first time)"
 	@$(PIP) -e '.[dev]' -e ./zoo -e ./flower
-	@touch $@ $(VENV)/.stamp-demo $(VENV)/.stamp-serve
+	@touch $@ $(VENV)/.stamp-demo $(VENV)/.stamp-serve $(VENV)/.stamp-zoo
 
 # What the extra torch names, and what that needs: read from the file that declares it.
 $(TORCH)/.stamp: pyproject.toml | $(BIN)/python
@@ -159,5 +163,5 @@ $(TORCH)/.stamp: pyproject.toml | $(BIN)/python
 
 $(VENV)/.stamp-docs: pyproject.toml | $(BIN)/python
 	@echo "installing fedrank and its documentation tools into $(VENV) (minutes, the first time)"
-	@$(PIP) -e '.[docs]' -e ./flower
+	@$(PIP) -e '.[docs]' -e ./zoo -e ./flower
 	@touch $@ $(VENV)/.stamp-demo

@@ -95,7 +95,7 @@ def federated(folder: Path, world: str, users: int) -> dict[str, Any]:
         users: Users who explore, and who are served by the plan, at the same time.
     """
     given, homes, config = settings_of(world, 2 * users, users), [folder / "a", folder / "b"], folder / "run.toml"
-    terms = Terms.of(from_dict({"protocol": "planned-slates", **given}))
+    terms = Terms.of(from_dict({"protocol": "planned-slates", **given}), seeded=True)
     config.write_text(to_toml(terms.config), encoding="utf-8")
     same = ("--config", config, "--chance", "seed")
     running = [Process("slates", "serve", home, "--index", index, *same) for index, home in enumerate(homes)]
@@ -113,7 +113,7 @@ def federated(folder: Path, world: str, users: int) -> dict[str, Any]:
         last = rounds + users * SERVED
         kills = {rounds // 4: (0,), rounds // 2: (1, 2), (rounds + last) // 2: (0,)}
         for part in (users, 2 * users):
-            seen = visits(terms, clients, part, at_once=users, seeded=True)
+            seen = visits(terms, clients, part, at_once=users)
             for number, _ in enumerate(seen, 0 if part == users else rounds):
                 for which in kills.get(number, ()):
                     port = ("--port", ports[which][0], "--application-port", ports[which][1]) if which < 2 else ()

@@ -109,7 +109,7 @@ def items(random: np.random.Generator, number: int, features: int) -> np.ndarray
 def plan(terms: Terms, home: PlatformFolder, random: np.random.Generator) -> None:
     """Let a platform explore one user, and tell it a model."""
     home.path.mkdir(parents=True, exist_ok=True)
-    store = home.open_store("platform 0", terms, False)
+    store = home.open_store("platform 0", terms)
     platform, world = PlanningPlatform(terms, 0, store), terms.protocol.world
     platform.begin("explorer")
     for _ in range(world.rounds_per_episode):

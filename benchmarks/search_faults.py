@@ -25,13 +25,13 @@ from types import SimpleNamespace
 import numpy as np
 
 from fedrank.core.errors import RunError
-from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.search.broker import BrokerApp
 from fedrank.deploy.search.federation import Federation, FederationFile, OwnerCard, RankingTerms
 from fedrank.deploy.search.folder import OwnerFolder
 from fedrank.deploy.search.service import owner_app
 from fedrank.texts.served.envelopes import Question, key_of
 from fedrank.texts.served.owner import OwnerSettings
+from fedrank_zoo.threaded_server import ThreadedServer
 
 PATIENCE = 1.0
 FAULTS = ("none", "hung", "dripping", "killed", "expired", "lying", "full-disk", "over-budget")

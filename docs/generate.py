@@ -429,7 +429,7 @@ def api(name: str) -> str:
 
 def promises() -> str:
     """What every protocol promises about privacy, with its defaults and in its private modes."""
-    from fedrank.engine.promises import all_promised
+    from fedrank_zoo.promises import all_promised
 
     rows, silent = [], []
     for one in all_promised():

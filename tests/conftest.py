@@ -91,9 +91,9 @@ def _import_what_devices_run():
         "privacy.noise.discrete",
         "ranking.on_device",
         "deploy.device.trial",
-        "deploy.fleet_device",
     ):
         importlib.import_module(f"fedrank.{module}")
+    importlib.import_module("fedrank_zoo.fleet.device")
     typing.TYPE_CHECKING = False
 
 

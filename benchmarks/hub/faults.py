@@ -51,7 +51,6 @@ import numpy as np
 from benchmarks.hub.hubs import Client, connect, make_hub, random_replies, request, served
 from fedrank.deploy.device import Device
 from fedrank.deploy.http.client import HttpClient
-from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub.audit import audit_folder, replay_log
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.hub import Hub
@@ -60,6 +59,7 @@ from fedrank.deploy.hub.service import hub_app
 from fedrank.deploy.hub.settings import TRIAL, HubSettings
 from fedrank.deploy.log.proof import Answer, UnprovenError
 from fedrank.deploy.oblivious.relay import GatewayClient, RelayApp, RelaySettings
+from fedrank_zoo.threaded_server import ThreadedServer
 
 #: Where the result of ``keys`` goes.
 RESULTS = Path(__file__).with_name("keys.json")

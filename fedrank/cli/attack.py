@@ -14,8 +14,7 @@ from pathlib import Path
 
 from cyclopts import App, Parameter
 
-from fedrank.cli.terminal import AsJson, Quiet, headline, print_json, say, table
-from fedrank.core import registry
+from fedrank.cli.terminal import AsJson, Quiet, add_plug_ins, headline, print_json, say, table
 from fedrank.core.errors import ConfigError, FedrankWarning, MissingExtraError, RunError
 from fedrank.core.privacy_report import DELTA
 from fedrank.privacy.audit import AUDITS, Audited, audit_mechanism
@@ -28,8 +27,7 @@ app = App(
     help="Attack what is promised to be private, and print measured beside promised.",
     default_parameter=Parameter(consume_multiple=1, negative=""),
 )
-for _name, _command in registry.commands_below("privacy.attack").items():
-    app.command(_command, name=_name)
+add_plug_ins(app, "privacy.attack")
 
 
 def audit(

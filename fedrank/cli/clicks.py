@@ -6,14 +6,12 @@ from pathlib import Path
 
 import cyclopts
 
-from fedrank.cli.terminal import AsJson, print_json, say, table
-from fedrank.core import registry
+from fedrank.cli.terminal import AsJson, add_plug_ins, print_json, say, table
 
 app = cyclopts.App(name="clicks", help="List the simulated users; make up a click log.")
 
 
-for _name, _command in registry.commands_below("data.clicks").items():
-    app.command(_command, name=_name)
+add_plug_ins(app, "data.clicks")
 
 
 @app.command(name="list")

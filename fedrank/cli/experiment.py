@@ -2,6 +2,7 @@
 
 # Annotations are the flags of commands that are made here: they are evaluated at once.
 import dataclasses
+import functools
 import itertools
 import re
 import shutil
@@ -18,7 +19,7 @@ from fedrank.cli.report import compare_runs, show
 from fedrank.cli.terminal import AsJson, Quiet, Switch, listener, print_json
 from fedrank.core import registry
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.core.fields import is_bound, is_part
+from fedrank.core.fields import fields_of, is_part
 from fedrank.engine.methods import method, method_names, task_of
 from fedrank.engine.settings import (
     DEFAULT_PROTOCOL,
@@ -32,9 +33,6 @@ from fedrank.engine.settings import (
     table_of,
 )
 from fedrank.engine.variations import parse_vary, read_sweep, variations
-
-# Annotations are the flags of commands that are made here: they are evaluated at once.
-
 
 _RUNS = Path("runs")
 
@@ -81,36 +79,34 @@ def base_of(source: str, flags: Sequence[tuple[str, str]], command: str) -> Any:
         names = [flag.partition(".")[2] for flag, _ in flags if flag.partition(".")[0] == name]
         given = {key: None for key in names if key and key != "name"}
         chosen = next((value for flag, value in flags if flag in (name, f"{name}.name")), None)
-        cls = part_class(given, chosen, getattr(getattr(base, "method", base), name), one, name)
-        if cls is not None:
+        now = getattr(getattr(base, "method", base), name)
+        cls = part_class(given, chosen, now, parts_of(one), name)
+        if cls is not type(now):
             base = from_dict({name: {"name": cls.name}}, base)
     return base
 
 
 def flags_of(base: Any) -> type:
     """A dataclass with a configuration's settings, for the flags of a command: its values are the defaults."""
-    hints = get_type_hints(type(base), include_extras=True)
     fields: list[Any] = []
-    for one in dataclasses.fields(base):
-        whole: Any = getattr(base, one.name)
-        value = whole
-        if is_bound(one):
-            continue
-        if one.metadata.get("flat"):
-            if dataclasses.is_dataclass(value):
-                inner = flags_of(value)
-                fields += [(f.name, f.type, f) for f in dataclasses.fields(inner)]
-        elif dataclasses.is_dataclass(value) or is_part(one):
-            table = flags_of(value) if dataclasses.is_dataclass(value) else None
-            below = [] if table is None else [(f.name, f.type, f) for f in dataclasses.fields(table)]
-            if is_part(one):
-                named = dataclasses.field(default=whole.name, metadata={"help": one.metadata["help"]})
-                below.insert(0, ("name", Literal[tuple(parts_of(one))], named))  # type: ignore[valid-type]
-            made = _flags(one.name, below)
+    for one, value, cls in fields_of(base):
+        below: list[Any] = []
+        if is_part(one):
+            named = dataclasses.field(default=value.name, metadata={"help": one.metadata["help"]})
+            below.append(("name", Literal[tuple(parts_of(one))], named))  # type: ignore[valid-type]
+        if below or dataclasses.is_dataclass(value):
+            inner = dataclasses.fields(flags_of(value)) if dataclasses.is_dataclass(value) else ()
+            made = _flags(one.name, below + [(f.name, f.type, f) for f in inner])
             fields.append((one.name, made, dataclasses.field(default_factory=made)))
         else:
-            fields.append((one.name, hints[one.name], dataclasses.field(default=value, metadata=one.metadata)))
+            hint = _type_hints(cls)[one.name]
+            fields.append((one.name, hint, dataclasses.field(default=value, metadata=one.metadata)))
     return _flags(type(base).__name__, fields)
+
+
+@functools.cache
+def _type_hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls, include_extras=True)
 
 
 def _flags(name: str, fields: list[Any]) -> type:
@@ -217,9 +213,7 @@ def command_of(name: str, base: Any, given: Sequence[str] = ()) -> Callable[...,
             raise ConfigError(f"{what} in this process; leave --executor {executor} out.")
         if search != "grid":
             search_settings = registry.get("fedrank.searches", search)
-
-            stem = Path(source).stem if source.endswith(".toml") else protocol
-            place = out or _RUNS / f"search-{stem}"
+            place = out or _RUNS / f"search-{Path(source).stem if source.endswith('.toml') else protocol}"
             best = search_settings(
                 make_config(config),
                 vary or [],

@@ -12,11 +12,11 @@ from typing import Literal
 
 from cyclopts import App
 
-from fedrank.cli.terminal import AsJson, Switch, print_json
-from fedrank.core import registry
+from fedrank.cli.terminal import AsJson, Switch, add_plug_ins, print_json
 from fedrank.core.errors import RunError
 from fedrank.core.words import printable
 from fedrank.deploy.http.client import HttpClient
+from fedrank.deploy.hub.admission import Credentials
 from fedrank.deploy.hub.folder import HubFolder, Operator
 from fedrank.deploy.hub.settings import read_settings
 
@@ -24,13 +24,11 @@ app = App(name="hub", help="Serve a hub that devices learn with, operate it, and
 for _name, _place, _help in (
     ("serve", "deploy:serve", "Be a hub: hand out the ranker, collect reports, improve it round by round."),
     ("relay", "deploy:relay", "Be an oblivious relay to a hub, so that it does not learn who sends what."),
-    ("simulate", "deploy:simulate", "Start many devices on this machine, with simulated people, that talk to a hub."),
     ("replay", "deploy:replay", "Make a hub's model again from its log, to prove it or to leave devices out."),
     ("log", "hub:log", "Show a hub's public log of terms and models, and verify it."),
 ):
     app.command(f"fedrank.cli.{_place}", name=_name, help=_help)
-for _name, _command in registry.commands_below("hub").items():
-    app.command(_command, name=_name)
+add_plug_ins(app, "hub")
 credential = App(name="credential", help="Credentials that devices enrol with, each with a cap.")
 app.command(credential)
 
@@ -141,8 +139,6 @@ def add(
         code_minutes: Make it a credential for an app's back end: it enrols no device, but asks the hub (POST /v1/code)
             for codes, each good for one device and this number of minutes.
     """
-    from fedrank.deploy.hub.admission import Credentials
-
     _, store = HubFolder(folder).open()
     with contextlib.closing(store):
         secret = Credentials(store).add(name, devices, days=days, code_minutes=code_minutes)
@@ -159,8 +155,6 @@ def list_credentials(folder: Path, /, *, as_json: AsJson = False) -> None:
     Args:
         folder: Of the hub.
     """
-    from fedrank.deploy.hub.admission import Credentials
-
     settings, store = HubFolder(folder).open(read_only=True)
     with contextlib.closing(store):
         found = Credentials(store).as_json()
@@ -186,8 +180,6 @@ def revoke(folder: Path, /, *, name: str, and_devices: Switch = False, ca: Path 
         and_devices: Remove the devices that enrolled with it too; the hub must be running.
         ca: File with the certificates to trust, where the hub's is its own.
     """
-    from fedrank.deploy.hub.admission import Credentials
-
     home = HubFolder(folder)
     _, store = home.open()
     with contextlib.closing(store):

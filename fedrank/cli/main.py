@@ -125,8 +125,9 @@ def use_new_names(tokens: list[str]) -> list[str]:
 
 #: Commands of ``fedrank-zoo``, their words with dots between: where it is missing, errors name it.
 COMMANDS_OF_ZOO = (
-    *("data.clicks.fit", "hub.witness", "privacy.mechanisms", "privacy.sketch", "reproduce.aol4foltr"),
-    *("reproduce", "reproduce.leaderboard", "search.mcp", "silos.private", "silos.send", "slates.evaluate"),
+    *("data.clicks.fit", "hub.simulate", "hub.witness", "privacy.mechanisms", "privacy.overview", "privacy.sketch"),
+    *("reproduce", "reproduce.aol4foltr", "reproduce.leaderboard", "search.mcp", "silos.private", "silos.send"),
+    "slates.evaluate",
     *(f"privacy.attack.{one}" for one in ("documents", "links", "records", "sketch", "slates")),
 )
 

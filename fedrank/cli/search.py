@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import sys
@@ -11,8 +12,7 @@ from typing import Any
 from cyclopts import App
 
 from fedrank.cli.listen import Address, Asking, At, Port, Reach, Reached, Who, log_to_stderr
-from fedrank.cli.terminal import AsJson, Names, Quiet, Switch, print_json
-from fedrank.core import registry
+from fedrank.cli.terminal import AsJson, Names, Quiet, Switch, add_plug_ins, print_json
 from fedrank.core.errors import ConfigError, MissingDataError
 from fedrank.core.words import printable
 from fedrank.deploy.search.folder import OwnerFolder
@@ -21,8 +21,7 @@ from fedrank.engine.checkpoint import write_atomically
 app = App(name="search", help="Search the documents of several owners; be an owner, the broker, a portal.")
 owner = App(name="owner", help="Be an owner: serve documents, add and remove them, say who may search them.")
 app.command(owner)
-for _name, _command in registry.commands_below("search").items():
-    app.command(_command, name=_name)
+add_plug_ins(app, "search")
 
 
 @app.command
@@ -141,7 +140,6 @@ def serve(
         table: Table of documents in PostgreSQL. Kept in owner.toml.
         columns: Columns or fields of a document there: id, title and text. Kept in owner.toml.
     """
-    from fedrank.deploy.search.folder import OwnerFolder
     from fedrank.deploy.search.service import owner_app as build
 
     log_to_stderr()
@@ -237,8 +235,7 @@ def broker(
         if state is None and not home.federation.exists():
             raise ConfigError(f"{folder}: there is no federation here; start one with --owners NUMBER.")
         file = read_federation(home.federation) if home.federation.exists() else None
-        ca = None if reach.ca is None else str(reach.ca)
-        options = {"patience": patience, "ca": ca, "allow_http": reach.allow_http, "statistics": not no_statistics}
+        options = {"patience": patience, "statistics": not no_statistics, **vars(reach)}
         carrier = BrokerApp(file, None if state is None else home, **options)
 
         def ready(url: str) -> None:
@@ -382,15 +379,15 @@ def log(folder: Path, /, *, name: str = "", days: int = 0, as_json: AsJson = Fal
     import time
     from datetime import UTC, datetime
 
-    askers = OwnerFolder(folder).askers()
-    for row in askers.list_questions(name, int(time.time()) - days * 86400 if days else 0):
+    with contextlib.closing(OwnerFolder(folder).askers()) as askers:
+        rows = list(askers.list_questions(name, int(time.time()) - days * 86400 if days else 0))
+    for row in rows:
         if as_json:
             print_json(row)
             continue
         when = datetime.fromtimestamp(row["at"], UTC).isoformat(timespec="seconds")
         given = ", ".join(map(printable, row["given"]))
         print(f"{when}  {row['name']}  {row['kind']}  {printable(row['query'])}  →  {given}")
-    askers.close()
 
 
 @owner.command
@@ -401,9 +398,8 @@ def forbid(folder: Path, name: str, /) -> None:
         folder: Of the owner.
         name: The asker's name; owner/NAME is an owner that has joined, which joining again does not admit.
     """
-    askers = OwnerFolder(folder).askers()
-    known = askers.forbid(name)
-    askers.close()
+    with contextlib.closing(OwnerFolder(folder).askers()) as askers:
+        known = askers.forbid(name)
     if not known:
         raise ConfigError(f"{folder}: there is no asker named {name!r}.")
 

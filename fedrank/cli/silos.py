@@ -10,8 +10,7 @@ import cyclopts
 
 from fedrank.cli.data import LabelledColumns, table_of
 from fedrank.cli.report import drawn
-from fedrank.cli.terminal import AsJson, Names, headline, in_style, print_json, say
-from fedrank.core import registry
+from fedrank.cli.terminal import AsJson, Names, add_plug_ins, headline, in_style, print_json, say
 from fedrank.core.errors import ConfigError, FormatError
 
 app = cyclopts.App(name="silos", help="Statistics of tables that lie at several silos, and whose models help whom.")
@@ -129,8 +128,7 @@ for _name, _help in (
     ("analyse", "Simulate a study on a file that holds the rows of all silos."),
 ):
     app.command(f"fedrank.cli.studies:{_name}", name=_name, help=_help)
-for _name, _command in registry.commands_below("silos").items():
-    app.command(_command, name=_name)
+add_plug_ins(app, "silos")
 
 
 def _print(made: dict[str, Any], answers: list[Any], out: Path | None) -> None:

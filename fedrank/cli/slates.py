@@ -11,15 +11,13 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from fedrank.cli.listen import Address, At, Port, Reach, Reached, log_to_stderr
-from fedrank.cli.terminal import Quiet, Switch
-from fedrank.core import registry
+from fedrank.cli.terminal import Quiet, Switch, add_plug_ins
 from fedrank.core.errors import ConfigError
 from fedrank.core.trees import Json
 from fedrank.deploy.platforms.folder import PlatformFolder
 
 app = App(name="slates", help="Be one of platforms that share users; coordinate them, visit them.")
-for _name, _command in registry.commands_below("slates").items():
-    app.command(_command, name=_name)
+add_plug_ins(app, "slates")
 
 #: ``os``: from the operating system. ``seed``: from the run's seed as a simulator does; for tests, no protection.
 Chance = Literal["os", "seed"]
@@ -27,7 +25,7 @@ Chance = Literal["os", "seed"]
 Each = Annotated[list[str], Parameter(negative="")]
 
 
-def terms_of(config: Path) -> Any:
+def terms_of(config: Path, chance: Chance) -> Any:
     """The terms that all parties agree on, from a configuration file.
 
     Raises:
@@ -36,7 +34,7 @@ def terms_of(config: Path) -> Any:
     from fedrank.deploy.platforms.folder import Terms
     from fedrank.engine.settings import read_config
 
-    return Terms.of(read_config(config))
+    return Terms.of(read_config(config), seeded=chance == "seed")
 
 
 @app.command
@@ -80,7 +78,7 @@ def serve(
         print(f"tokens       {home.path}/coordinator.token, {home.path}/application.token", flush=True)
         at.warn_without_tls("sums and the token")
 
-    run_platform(home, terms_of(config), index, listen, ready, seeded=chance == "seed")
+    run_platform(home, terms_of(config, chance), index, listen, ready)
 
 
 @app.command
@@ -113,29 +111,24 @@ def coordinate(
     from fedrank.deploy.platforms import service
 
     log_to_stderr()
-    terms = terms_of(config)
+    terms = terms_of(config, chance)
     asking = service.Asking(platform, token_file, _seconds(patience, wait), **vars(reach))
-    names = {"sums": "has sent its sums", "plan": "has the model"}
-    names |= {"counts": "has sent its counts of norms", "clip": "has the clip"}
+    names = {"release": "has sent its sums", "improve": "has the model"}
+    names |= {"bound": "has sent its counts of norms", "clip": "has the clip"}
     names |= {"trial": "has sent its sums of the trial", "verdict": "has the verdict"}
 
     def said(step: Any) -> None:
         if not quiet:
             print(f"platform {step.platform} {names[step.what]}", file=sys.stderr, flush=True)
 
-    done = service.coordinate(PlatformFolder(folder), terms, asking, said, seeded=chance == "seed")
+    done = service.coordinate(PlatformFolder(folder), terms, asking, said)
     if done.trial:
         print(f"trial        {done.trial}")
-    _say_end(f"{len(done.informed_platforms)} of {terms.platforms} platforms plan", done, folder)
-
-
-def _say_end(what: str, done: Any, folder: Path) -> None:
-    from fedrank.deploy.platforms.service import ledger_of
-
-    ledger = ledger_of(done)
+    ledger = done.ledger()
     print(
-        f"{what}; platforms sent {ledger.bytes_from('parties'):,} bytes, the coordinator "
-        f"{ledger.bytes_from('server'):,}; see {folder}/ledger.jsonl"
+        f"{len(done.informed_platforms)} of {terms.platforms} platforms plan; platforms sent "
+        f"{ledger.bytes_from('parties'):,} bytes, the coordinator {ledger.bytes_from('server'):,}; see "
+        f"{folder}/ledger.jsonl"
     )
 
 
@@ -169,11 +162,11 @@ def simulate(
     from fedrank.deploy.platforms.client import PlatformClient, visits
 
     log_to_stderr()
-    terms = terms_of(config)
+    terms = terms_of(config, chance)
     clients = [PlatformClient.of_folder(one, patience=_seconds(patience, wait)) for one in platform]
     stay, total, left = terms.protocol.world.rounds_per_episode, {}, 0
-    users, seeded = (rounds or terms.config.rounds) // stay, chance == "seed"
-    for seen in visits(terms, clients, users, at_once=max(1, at_once), seeded=seeded):
+    users = (rounds or terms.config.rounds) // stay
+    for seen in visits(terms, clients, users, at_once=max(1, at_once)):
         total[seen.user] = total.get(seen.user, np.zeros(terms.platforms)) + seen.engagement
         if not seen.over:
             continue

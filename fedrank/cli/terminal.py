@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import rich.console
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 from rich import box
 from rich.text import Text
 from typing_extensions import override
 
+from fedrank.core import registry
+from fedrank.core.trees import finite
 from fedrank.core.words import CONTROL, printable
 from fedrank.engine.progress import Listener, Progress
 
@@ -54,6 +56,14 @@ class Console(rich.console.Console):
         if markup or (markup is None and self._markup):
             text = _FOREIGN_TAG.sub(r"\1\1\\\2", text)
         return super().render_str(text, markup=markup, **options)
+
+
+def add_plug_ins(app: App, place: str) -> None:
+    """Add the commands that installed packages add below one, such as ``"hub"`` or ``"data.clicks"``."""
+    for name in registry.names("fedrank.commands"):
+        above, _, last = name.rpartition(".")
+        if above == place:
+            app.command(registry.get("fedrank.commands", name), name=last)
 
 
 def say(*parts: Any, page: Path | None = None) -> None:
@@ -111,15 +121,7 @@ class Status:
 
 def print_json(value: Any) -> None:
     """One JSON document on stdout; not-a-number and infinity become null."""
-
-    def plain(v: Any) -> Any:
-        if isinstance(v, dict):
-            return {str(key): plain(item) for key, item in v.items()}
-        if isinstance(v, list | tuple):
-            return [plain(item) for item in v]
-        return None if isinstance(v, float) and not math.isfinite(v) else v
-
-    said = json.dumps(plain(value), indent=2, ensure_ascii=False)
+    said = json.dumps(finite(value), indent=2, ensure_ascii=False)
     print(CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", said))  # JSON itself escapes those below 0x20 only
 
 

@@ -69,24 +69,29 @@ def is_part(one: dataclasses.Field) -> bool:
     return "group" in one.metadata
 
 
+def fields_of(config: Any) -> Iterator[tuple[dataclasses.Field, Any, type]]:
+    """Each field of a configuration that is a setting or holds some, its value, and its dataclass.
+
+    The fields of a run's method stand beside the run's own.
+    """
+    for one in dataclasses.fields(config):
+        value = getattr(config, one.name)
+        if one.metadata.get("flat"):
+            yield from fields_of(value) if dataclasses.is_dataclass(value) else ()
+        elif not is_bound(one):
+            yield one, value, type(config)
+
+
 def settings_of(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, dataclasses.Field]]:
     """Dotted name, value and field of every setting of a configuration.
 
     Tables are gone into; the settings of a run's method stand beside the run's own; a part is the setting
     ``table.name``, followed by those of the part.
     """
-    for one in dataclasses.fields(config):
-        if is_bound(one):
-            continue
-        value = getattr(config, one.name)
-        if one.metadata.get("flat"):
-            if dataclasses.is_dataclass(value):
-                yield from settings_of(value, prefix)
-        elif is_part(one):
+    for one, value, _ in fields_of(config):
+        if is_part(one):
             yield f"{prefix}{one.name}.name", value.name, one
-            if dataclasses.is_dataclass(value):
-                yield from settings_of(value, f"{prefix}{one.name}.")
-        elif dataclasses.is_dataclass(value):
+        if dataclasses.is_dataclass(value):
             yield from settings_of(value, f"{prefix}{one.name}.")
-        else:
+        elif not is_part(one):
             yield prefix + one.name, value, one

@@ -144,7 +144,7 @@ class Frame:
             codes = codes * len(values) + inverse
         order = np.argsort(codes, kind="stable")
         parts = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
-        return [(tuple(_plain(self._columns[name][part[0]]) for name in names), self[part]) for part in parts]
+        return [(tuple(self._columns[name][part[:1]].tolist()[0] for name in names), self[part]) for part in parts]
 
     def unique(self, name: str) -> list[Any]:
         """The values of a column, each once, ascending."""
@@ -330,10 +330,6 @@ def to_list(values: np.ndarray) -> list[Any]:
     if values.dtype.kind == "f" and (gaps := np.isnan(values)).any():
         return [None if gap else value for value, gap in zip(values.tolist(), gaps.tolist(), strict=True)]
     return values.tolist()
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _cell(value: Any) -> str:

@@ -23,7 +23,7 @@ from fedrank.core.arrays import JaxArray as Array
 from fedrank.core.compiled import njit, prange
 from fedrank.core.lazy import jax, jnp
 from fedrank.core.rng import PERTURBATION_KEY, normal_table, perturbation_jax
-from fedrank.core.streams import stream, uniforms
+from fedrank.core.streams import CENTRAL, TAIL, stream, uniforms
 
 #: Numba's threads belong to one kernel at a time.
 ONE_AT_A_TIME = threading.Lock()
@@ -188,30 +188,20 @@ def party_words(
 
 
 @njit(inline="always")
+def _polynomial(coefficients, x):
+    value = np.float32(coefficients[0])
+    for i in range(1, len(coefficients)):
+        value = np.float32(coefficients[i]) + value * x
+    return value
+
+
+@njit(inline="always")
 def _inverse_erf(x):
     """Giles, *Approximating the erfinv function* (2012), single precision: what XLA computes."""
     w = -math.log1p(-x * x)
     if w < np.float32(5):
-        w -= np.float32(2.5)
-        p = np.float32(2.81022636e-08)
-        p = np.float32(3.43273939e-07) + p * w
-        p = np.float32(-3.5233877e-06) + p * w
-        p = np.float32(-4.39150654e-06) + p * w
-        p = np.float32(0.00021858087) + p * w
-        p = np.float32(-0.00125372503) + p * w
-        p = np.float32(-0.00417768164) + p * w
-        p = np.float32(0.246640727) + p * w
-        return (np.float32(1.50140941) + p * w) * x
-    w = math.sqrt(w) - np.float32(3)
-    p = np.float32(-0.000200214257)
-    p = np.float32(0.000100950558) + p * w
-    p = np.float32(0.00134934322) + p * w
-    p = np.float32(-0.00367342844) + p * w
-    p = np.float32(0.00573950773) + p * w
-    p = np.float32(-0.0076224613) + p * w
-    p = np.float32(0.00943887047) + p * w
-    p = np.float32(1.00167406) + p * w
-    return (np.float32(2.83297682) + p * w) * x
+        return _polynomial(CENTRAL, w - np.float32(2.5)) * x
+    return _polynomial(TAIL, math.sqrt(w) - np.float32(3)) * x
 
 
 @njit(cache=True, nogil=True)

@@ -142,10 +142,8 @@ def jit(function: Callable[..., Any], *, quick: bool = False, wide: bool = False
 
     @functools.cache
     def made() -> Callable[..., Any]:
-        if quick:
-            options["compiler_options"] = quick_options()
-        elif wide:
-            options["compiler_options"] = _wide_options()
+        if quick or wide:
+            options["compiler_options"] = _compiler_options(wide=not quick)
         return jax.jit(function, **options)
 
     @functools.wraps(function)
@@ -156,21 +154,18 @@ def jit(function: Callable[..., Any], *, quick: bool = False, wide: bool = False
 
 
 @functools.cache
-def quick_options() -> dict[str, Any]:
-    """Options of the compiler for programs that compute little, as this JAX has them; none where a GPU computes.
+def _compiler_options(wide: bool) -> dict[str, Any]:
+    """Options of the compiler, as this JAX has them; none where a GPU computes.
 
     A level of optimisation is of all of XLA, and the compiler for GPUs supports none below its own.
+
+    Args:
+        wide: For programs that gain from wide vectors; else for those that compute little.
     """
     if jax.default_backend() != "cpu":
         return {}
-    return _LEAST if _compiles(**_LEAST) else _LESS
-
-
-@functools.cache
-def _wide_options() -> dict[str, Any]:
-    if jax.default_backend() != "cpu":
-        return {}
-    return _WIDE if _compiles(**_WIDE) else _LESS
+    wanted = _WIDE if wide else _LEAST
+    return wanted if _compiles(**wanted) else _LESS
 
 
 def _compiles(**options: Any) -> bool:

@@ -128,13 +128,7 @@ class WireType:
         return "|".join(self.dtypes) + (f"[{axes}]" if axes else "")
 
 
-u1 = WireType(("u1",))
-u2 = WireType(("u2",))
-u3 = WireType(("u3",))
-u4 = WireType(("u4",))
-i2 = WireType(("i2",))
-i4 = WireType(("i4",))
-f4 = WireType(("f4",))
+u1, u2, u3, u4, i2, i4, f4 = (WireType((dtype,)) for dtype in _DTYPES)
 
 
 @dataclass(frozen=True)

@@ -106,19 +106,6 @@ def class_name(cls: type) -> str:
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
-def commands_below(place: str) -> dict[str, Any]:
-    """Functions and applications of ``cyclopts`` by the names that packages give them below a command of fedrank.
-
-    Args:
-        place: Words of the command with dots between, such as ``privacy.attack``.
-
-    Raises:
-        ConfigError: As of :func:`get`.
-    """
-    found = [name for name in names("fedrank.commands") if name.rpartition(".")[0] == place]
-    return {name.rpartition(".")[2]: get("fedrank.commands", name) for name in found}
-
-
 T = TypeVar("T")
 S = TypeVar("S")
 

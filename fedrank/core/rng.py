@@ -110,9 +110,8 @@ def perturbation_halves(seed: AnyInt, size: int, xp: ModuleType = np) -> UInt32[
         uint32 [size], each below 2¹⁶.
     """
     blocks = xp.arange(-(-size // 4), dtype=np.uint32)
-    word = (
-        xp.asarray(seed).astype(np.uint32).reshape(1)
-    )  # a scalar would make NumPy warn about the intended wrap-around
+    # A scalar would make NumPy warn about the intended wrap-around.
+    word = xp.asarray(seed).astype(np.uint32).reshape(1)
     key = (xp.full_like(word, PERTURBATION_KEY), word)
     x0, x1 = threefry_2x32(key, (blocks, xp.zeros_like(blocks)))
     low, shift = np.uint32(0xFFFF), np.uint32(16)

@@ -22,10 +22,10 @@ AnyKey: TypeAlias = Key[Array, ""] | UInt32[np.ndarray, "2"]
 
 #: Coefficients of Giles, *Approximating the erfinv function* (2012), single precision, from the highest power: of
 #: w − 2.5 where w = −ln(1 − x²) is below 5, and of √w − 3 elsewhere.
-_CENTRAL = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503)
-_CENTRAL = (*_CENTRAL, -0.00417768164, 0.246640727, 1.50140941)
-_TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613)
-_TAIL = (*_TAIL, 0.00943887047, 1.00167406, 2.83297682)
+CENTRAL = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503)
+CENTRAL = (*CENTRAL, -0.00417768164, 0.246640727, 1.50140941)
+TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613)
+TAIL = (*TAIL, 0.00943887047, 1.00167406, 2.83297682)
 
 
 def run_words(seeds: Iterable[int | np.integer]) -> UInt32[np.ndarray, "runs 2"]:
@@ -82,11 +82,11 @@ def normals(words: UInt32[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape"
 def erf_inv(x: Float32[np.ndarray, "*shape"]) -> Float32[np.ndarray, "*shape"]:
     """The inverse of the error function in (−1, 1): ``jax.lax.erf_inv`` but for rounding."""
     w = -np.log1p(-x * x)
-    found = _polynomial(_CENTRAL, w - np.float32(2.5))
+    found = _polynomial(CENTRAL, w - np.float32(2.5))
     tail = w >= 5
     if np.any(tail):  # one in three hundred of uniform numbers
         found = np.asarray(found)
-        found[tail] = _polynomial(_TAIL, np.sqrt(w[tail]) - np.float32(3))
+        found[tail] = _polynomial(TAIL, np.sqrt(w[tail]) - np.float32(3))
     return found * x
 
 

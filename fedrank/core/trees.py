@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -21,6 +22,19 @@ def flat(values: Mapping[str, Json], prefix: str = "") -> Iterator[tuple[str, Js
             yield from flat(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
+
+
+def finite(value: Json) -> Json:
+    """The value with null in place of not-a-number and infinities, which JSON does not have.
+
+    >>> finite({"ndcg": [0.5, float("nan")]})
+    {'ndcg': [0.5, None]}
+    """
+    if isinstance(value, dict):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def nest(values: Mapping[str, Json]) -> dict[str, Json]:

@@ -5,9 +5,10 @@ A hub and a Flower server keep the same files, so that either continues where it
 
 from __future__ import annotations
 
+import io
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,6 @@ class Checkpoints:
         found = ((re.fullmatch(r"state-(\d{8,})\.npz", path.name), path) for path in self.folder.glob("state-*.npz"))
         return sorted(((int(match[1]), path) for match, path in found if match), reverse=True)
 
-    def sweep(self) -> None:
-        """Remove files that killed processes left half-written; no other process may be writing here."""
-        for path in self.folder.glob("state-*.partial"):
-            path.unlink(missing_ok=True)
-
     def save(self, round_: int, state: PyTree) -> None:
         """Write the state before a round and drop the oldest.
 
@@ -68,21 +64,36 @@ class Checkpoints:
         Raises:
             RunError: A file belongs to something else.
         """
-        for number, path in self._files():
-            if before is not None and number > before:
-                continue
-            try:
-                state, about = checkpoint.load(path, like)
-            except RunError as error:
-                _log.warning("%s; the one before it is used", error)
-                continue
-            if about.get("of") != self.about or about.get("round") != number:
-                raise RunError(
-                    f"{path}: belongs to other settings or data than those here. Give another folder, or the settings "
-                    "and data it was made with."
-                )
-            yield number, state
+        wanted = ((number, path) for number, path in self._files() if before is None or number <= before)
+        return read_states(((number, path, str(path)) for number, path in wanted), like, self.about)
 
     def newest(self, like: PyTree) -> tuple[int, Any] | None:
         """Round and state of the newest checkpoint; None if there is none. Arguments and errors as :meth:`states`."""
         return next(self.states(like), None)
+
+
+def read_states(
+    kept: Iterable[tuple[int, Path | io.BytesIO, str]], like: PyTree, made_of: dict[str, Json]
+) -> Iterator[tuple[int, Any]]:
+    """Rounds and states; damaged ones are passed over with a warning.
+
+    Args:
+        kept: Round, file and name of each.
+        like: A pytree of the same structure, shapes and types.
+        made_of: What they belong to, JSON-able.
+
+    Raises:
+        RunError: One belongs to something else.
+    """
+    for number, source, name in kept:
+        try:
+            state, about = checkpoint.unpack_arrays(source, like, name)
+        except RunError as error:
+            _log.warning("%s; the one before it is used", error)
+            continue
+        if about.get("of") != made_of or about.get("round") != number:
+            raise RunError(
+                f"{name}: belongs to other settings or data than those here. Give another folder, or the settings and "
+                "data it was made with."
+            )
+        yield number, state

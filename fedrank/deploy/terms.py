@@ -99,23 +99,6 @@ RANKERS = {"linear": False, "mlp": True}
 MECHANISMS = ("randomised-response", "laplace", "piecewise")
 #: Those of them by which a message has one number.
 ONE_NUMBER = ("piecewise",)
-#: Terms that the first version of the format did not have.
-_LATER = (
-    "inside",
-    "outside",
-    "clip",
-    "interleaved",
-    "participations",
-    "tokens",
-    "least_sales",
-    "gateway",
-    "batch",
-    "due",
-    "checks",
-    "drawn_seeds",
-    "log",
-    "operator",
-)
 #: Versions of terms which ask a device to do what one of an earlier version does not: it refuses them, and sends
 #: nothing. Version 2 has draws; version 3 has tokens that are bought an epoch ahead and draw.
 _DRAWS, _TOKENS = 2, 3
@@ -176,6 +159,8 @@ class Agreement:
 
 #: Names of what is agreed on.
 AGREED = tuple(one.name for one in dataclasses.fields(Agreement))
+#: Terms that the first version of the format did not have; further ones are added at the end.
+_LATER = AGREED[AGREED.index("inside") :]
 
 
 @dataclass(frozen=True)

@@ -133,11 +133,8 @@ class OnValues(Attack):
     @classmethod
     def works_on(cls, protocol: Protocol) -> bool:
         """True if a reply is a seed and bounded numbers."""
-        return "seed" in reply_fields(protocol) and set(largest_values(protocol)) in (
-            {"plus"},
-            {"plus", "minus"},
-            {"report"},
-        )
+        sums = ({"plus"}, {"plus", "minus"}, {"report"})
+        return "seed" in reply_fields(protocol) and set(largest_values(protocol)) in sums
 
 
 @dataclass(frozen=True)

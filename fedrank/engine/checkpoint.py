@@ -26,6 +26,8 @@ from fedrank.core.native import map_arrays
 from fedrank.core.trees import Json
 
 _VERSION = 1
+#: Errors of the standard library and of NumPy for a file that is cut or holds something else.
+_DAMAGE = (OSError, ValueError, LookupError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
 #: Fields that say how data is called or where it comes from, not what it is.
 _CALLED = ("name", "notes", "citation")
 
@@ -173,16 +175,7 @@ def unpack_arrays(source: Path | io.BytesIO, like: PyTree, path: str) -> tuple[P
             shapes = [leaf.shape for leaf in found]
             state = tree_like(like, found)
     # A flipped bit may make the archive look encrypted, or ask for what zipfile does not know.
-    except (
-        OSError,
-        ValueError,
-        LookupError,
-        EOFError,
-        RuntimeError,
-        MemoryError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except _DAMAGE as error:
         raise RunError(
             f"{path}: not a checkpoint, or a cut one ({error}). Delete it to start the run again."
         ) from error

@@ -40,7 +40,7 @@ from fedrank.core.frame import Frame
 from fedrank.core.lazy import device_kind, is_installed
 from fedrank.core.ledger import Ledger
 from fedrank.core.protocol import Exchange, Protocol
-from fedrank.core.trees import Json, flat
+from fedrank.core.trees import Json, finite, flat
 from fedrank.engine.checkpoint import lock_folder, write_atomically
 from fedrank.engine.config import RunConfig
 from fedrank.engine.model import Model
@@ -74,25 +74,19 @@ class Score:
 
 
 class RunFolder:
-    """The directory of one run."""
+    """The directory of one run.
+
+    Attributes:
+        path: The directory.
+        config: File with the settings that were given.
+        resolved: File with all settings of the run.
+        checkpoint: File with the state of an unfinished run.
+    """
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
-
-    @property
-    def config(self) -> Path:
-        """File with the settings that were given."""
-        return self.path / "config.toml"
-
-    @property
-    def resolved(self) -> Path:
-        """File with all settings of the run."""
-        return self.path / "resolved.json"
-
-    @property
-    def checkpoint(self) -> Path:
-        """File with the state of an unfinished run."""
-        return self.path / "checkpoint" / "state.npz"
+        self.config, self.resolved = self.path / "config.toml", self.path / "resolved.json"
+        self.checkpoint = self.path / "checkpoint" / "state.npz"
 
     @property
     def is_finished(self) -> bool:
@@ -195,7 +189,7 @@ class RunFolder:
 
     def json(self, name: str, value: Any) -> None:
         """Write one JSON file; not-a-number and infinity become null."""
-        write_atomically(self.path / name, (json.dumps(_plain(value), indent=2, ensure_ascii=False) + "\n").encode())
+        write_atomically(self.path / name, (json.dumps(finite(value), indent=2, ensure_ascii=False) + "\n").encode())
 
     def text(self, name: str, text: str) -> None:
         """Write a text file into the folder."""
@@ -326,17 +320,9 @@ def rows(
     """
     interactions, sent, epsilon = per_round
     taken = round_ if participations is None else min(round_, participations)
+    total = None if epsilon is None else taken * epsilon
     data = [
-        {
-            "seed": seed,
-            "round": round_,
-            "interactions": round_ * interactions,
-            "bytes_up": round_ * sent,
-            "epsilon": None if epsilon is None else taken * epsilon,
-            "split": score.split,
-            "measure": score.measure,
-            "value": score.value,
-        }
+        (seed, round_, round_ * interactions, round_ * sent, total, score.split, score.measure, score.value)
         for seed, mine in zip(seeds, scores, strict=True)
         for score in mine
     ]
@@ -363,13 +349,3 @@ def environment(config: RunConfig, citations: tuple[str, ...], kernels: bool) ->
         "protocol": config.protocol,
         "task": getattr(config, "task", None),
     }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(v) for key, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from fedrank.core import registry
 from fedrank.core.errors import ConfigError, UnknownNameError
-from fedrank.core.fields import is_bound, is_part, settings_of
+from fedrank.core.fields import fields_of, is_bound, is_part, settings_of
 from fedrank.core.trees import Json, flat, nest
 from fedrank.engine.checkpoint import write_atomically
 from fedrank.engine.methods import known_by, method
@@ -36,23 +36,16 @@ def table_of(config: Any) -> dict[str, Json]:
     others (``budget`` that of ``rounds``) those others.
     """
     out: dict[str, Json] = {}
-    for one in dataclasses.fields(config):
-        value = getattr(config, one.name)
-        if is_bound(one):
-            continue
-        if one.metadata.get("flat"):
-            out |= table_of(value) if dataclasses.is_dataclass(value) else {}
-        elif is_part(one):
-            out[one.name] = {"name": value.name, **(table_of(value) if dataclasses.is_dataclass(value) else {})}
-        elif dataclasses.is_dataclass(value):
-            out[one.name] = table_of(value)
+    for one, value, _ in fields_of(config):
+        named = {"name": value.name} if is_part(one) else {}
+        if named or dataclasses.is_dataclass(value):
+            out[one.name] = named | (table_of(value) if dataclasses.is_dataclass(value) else {})
         elif value is not None:
-            out[one.name] = list(value) if isinstance(value, tuple) else value
-    for one in dataclasses.fields(config):
-        if one.default is None and one.metadata.get("replaces") and getattr(config, one.name) is not None:
-            for other in one.metadata["replaces"]:
-                if "." not in other:
-                    out.pop(other, None)
+            out[one.name] = _plain(value)
+    for one, value, _ in fields_of(config):
+        for other in one.metadata.get("replaces", ()) if one.default is None and value is not None else ():
+            if "." not in other:
+                out.pop(other, None)
     return out
 
 
@@ -165,15 +158,7 @@ def part_from(value: Json, base: Any, one: dataclasses.Field, where: str) -> Any
             return value
         raise ConfigError(f"{where} must be a name or a table of settings, got {value!r}.")
     settings = {key: given for key, given in value.items() if key != "name"}
-    if "name" not in value:
-        cls = _implied(settings, base, known, where)
-    elif value["name"] == base.name:
-        cls = type(base)
-    else:
-        name = str(value["name"])
-        if name not in known:
-            raise UnknownNameError(f"value of {where}.name", name, list(known), plug_ins=True)
-        cls = known[name]
+    cls = part_class(settings, value.get("name"), base, known, where)
     start = base if type(base) is cls else cls(**_shared_changes(base, cls)) if "name" in value else cls()
     if not dataclasses.is_dataclass(start):
         if settings:
@@ -181,28 +166,17 @@ def part_from(value: Json, base: Any, one: dataclasses.Field, where: str) -> Any
                 f"{where}.{next(iter(settings))} means nothing: {where} = {start.name!r} has no settings."
             )
         return start
-    own = names_of_part(cls)
-    for key in settings:
-        if key not in own:
-            having = [name for name, cls in known.items() if key in names_of_part(cls)]
-            if having:
-                raise ConfigError(
-                    f"{where}.{key} means nothing with {where}.name = {cls.name!r}; it is a setting of "
-                    f"{', '.join(having)}."
-                )
+    for key in (key for key in settings if key not in names_of_part(cls)):
+        if having := [name for name, other in known.items() if key in names_of_part(other)]:
+            raise ConfigError(
+                f"{where}.{key} means nothing with {where}.name = {cls.name!r}; it is a setting of {', '.join(having)}."
+            )
     return from_table(settings, start, f"{where}.", of_method=True)
 
 
 def parts_in(config: Any) -> dict[str, dataclasses.Field]:
     """The fields of a configuration and of its method that hold parts, by name."""
-    found: dict[str, dataclasses.Field] = {}
-    for one in dataclasses.fields(config):
-        value = getattr(config, one.name)
-        if is_part(one):
-            found[one.name] = one
-        elif one.metadata.get("flat") and dataclasses.is_dataclass(value):
-            found |= parts_in(value)
-    return found
+    return {one.name: one for one, _, _ in fields_of(config) if is_part(one)}
 
 
 def setting_names(base: Any) -> list[str]:
@@ -214,37 +188,39 @@ def setting_names(base: Any) -> list[str]:
     return names
 
 
-def part_class(
-    settings: dict[str, Json], name: str | None, base: Any, one: dataclasses.Field, where: str
-) -> type | None:
-    """The class of the part that settings or a name ask for; None: the one that stands there.
+def part_class(settings: dict[str, Json], name: Json, base: Any, known: dict[str, type], where: str) -> Any:
+    """The class of the part that a name asks for, or settings without one.
+
+    Args:
+        settings: The settings, without the name.
+        name: The name; None: there is none.
+        base: The part that stands there now.
+        known: Classes that it may have, by name.
+        where: Dotted name of the field, for errors.
 
     Raises:
         UnknownNameError: No such part.
+        ConfigError: The settings are those of several parts.
     """
-    known = parts_of(one)
-    if name is not None and name not in known:
-        raise UnknownNameError(f"value of {where}.name", name, list(known), plug_ins=True)
-    cls = _implied(settings, base, known, where) if name is None else known[name]
-    return None if cls is type(base) else cls
+    if name is None:
+        return _implied(settings, base, known, where)
+    if name == base.name:
+        return type(base)
+    if str(name) not in known:
+        raise UnknownNameError(f"value of {where}.name", str(name), list(known), plug_ins=True)
+    return known[str(name)]
 
 
 def setting_hints(config: Any, prefix: str = "") -> dict[str, Any]:
     """Dotted name and type of every setting of a configuration, as :func:`settings_of` has them."""
-    hints, found = _type_hints(type(config)), {}
-    for one in dataclasses.fields(config):
-        value = getattr(config, one.name)
-        if is_bound(one):
-            continue
-        if one.metadata.get("flat"):
-            found |= setting_hints(value, prefix) if dataclasses.is_dataclass(value) else {}
-            continue
+    found: dict[str, Any] = {}
+    for one, value, cls in fields_of(config):
         if is_part(one):
             found[f"{prefix}{one.name}.name"] = str
         if dataclasses.is_dataclass(value):
             found |= setting_hints(value, f"{prefix}{one.name}.")
         elif not is_part(one):
-            found[prefix + one.name] = hints[one.name]
+            found[prefix + one.name] = _type_hints(cls)[one.name]
     return found
 
 
@@ -286,33 +262,21 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
             raise UnknownNameError(f"value of {name}", str(value), get_args(hint))
         return value
     if get_origin(hint) is tuple:
-        if issubclass(get_args(hint)[0], StrEnum):
-            return tuple(_member(one, get_args(hint)[0], name) for one in _listed(value, "names", name))
-        if get_args(hint)[0] is float:
-            if not all(type(one) in (int, float) for one in _listed(value, "numbers", name)):
-                raise ConfigError(f"{name} must be a list of numbers, got {value!r}.")
-            return tuple(map(float, value))
-        kind, words = (int, "whole numbers") if get_args(hint)[0] is int else (str, "names")
-        if not all(type(one) is kind for one in _listed(value, words, name)):
+        kind, listed = get_args(hint)[0], isinstance(value, list | tuple)
+        if listed and issubclass(kind, StrEnum):
+            for one in value:
+                if one not in list(kind):
+                    raise UnknownNameError(f"value of {name}", str(one), map(str, kind))
+            return tuple(map(kind, value))
+        if not listed or not all(type(one) in ((int, float) if kind is float else (kind,)) for one in value):
+            words = {float: "numbers", int: "whole numbers"}.get(kind, "names")
             raise ConfigError(f"{name} must be a list of {words}, got {value!r}.")
-        return tuple(value)
+        return tuple(map(kind, value))
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
         raise ConfigError(f"{name} must be of type {hint.__name__}, got {value!r}.")
     return value
-
-
-def _listed(value: Any, words: str, name: str) -> list[Any] | tuple[Any, ...]:
-    if not isinstance(value, list | tuple):
-        raise ConfigError(f"{name} must be a list of {words}, got {value!r}.")
-    return value
-
-
-def _member(value: Any, kind: type[StrEnum], name: str) -> StrEnum:
-    if value not in list(kind):
-        raise UnknownNameError(f"value of {name}", str(value), [str(one) for one in kind])
-    return kind(value)
 
 
 def make_room(values: dict[str, Json], given: Collection[str], config: Any) -> None:
@@ -462,13 +426,7 @@ def write_settings(path: Path, settings: Any, comment: str) -> None:
         settings: The settings; those that are None are left out.
         comment: First line of the file.
     """
-    import tomlkit
-
-    document = tomlkit.document()
-    document.add(tomlkit.comment(comment))
-    for name, value in table_of(settings).items():
-        document.add(name, tomlkit.item(value).comment(settings.__dataclass_fields__[name].metadata["help"]))
-    write_atomically(path, tomlkit.dumps(document).encode())
+    write_atomically(path, _commented(table_of(settings), settings, comment).encode())
 
 
 def to_toml(config: Any) -> str:
@@ -481,12 +439,12 @@ def given_toml(config: Any) -> str:
     return _commented(nest({"protocol": config.protocol, **changes(config)}), config)
 
 
-def _commented(settings: dict[str, Json], config: Any) -> str:
+def _commented(settings: dict[str, Json], config: Any, comment: str = "fedrank run FILE repeats this run.") -> str:
     import tomlkit
 
     helps = {name: one.metadata.get("help", "") for name, _, one in settings_of(config)}
     document = tomlkit.document()
-    document.add(tomlkit.comment("fedrank run FILE repeats this run."))
+    document.add(tomlkit.comment(comment))
 
     def fill(table: Any, values: dict[str, Json], prefix: str) -> None:
         for key, value in sorted(values.items(), key=lambda one: isinstance(one[1], dict)):

@@ -51,15 +51,16 @@ TRACKERS: Registry[type[Listener]] = Registry("tracker", "fedrank.trackers")
 TRACKERS.register("csv", summary="Adds rows to metrics.csv.")(Csv)
 
 
-class Listeners(Listener):
+class _Listeners(Listener):
     """Several listeners that hear of the same run, in order.
 
     Args:
         members: The listeners.
+        names: Names of the trackers among them, kept in the run's folder for :func:`tracked_before`.
     """
 
-    def __init__(self, members: Iterable[Listener]):
-        self.members = tuple(members)
+    def __init__(self, members: Iterable[Listener], names: Sequence[str]):
+        self.members, self.names = tuple(members), tuple(names)
 
     @override
     def stage(self, text: str) -> None:
@@ -68,6 +69,7 @@ class Listeners(Listener):
 
     @override
     def start(self, folder: Path, config: RunConfig, done: int) -> None:
+        remember(folder, {**load_remembered(folder), "track": list(self.names)})
         for member in self.members:
             member.start(folder, config, done)
 
@@ -87,19 +89,6 @@ class Listeners(Listener):
             member.done()
 
 
-class _Remembering(Listeners):
-    """Listeners whose names are kept in the run's folder, for :func:`tracked_before`."""
-
-    def __init__(self, members: Iterable[Listener], names: Sequence[str]):
-        super().__init__(members)
-        self.names = tuple(names)
-
-    @override
-    def start(self, folder: Path, config: RunConfig, done: int) -> None:
-        remember(folder, {**load_remembered(folder), "track": list(self.names)})
-        super().start(folder, config, done)
-
-
 def track(names: Sequence[str], beside: Listener | None = None) -> Listener:
     """A listener that follows a run.
 
@@ -114,7 +103,7 @@ def track(names: Sequence[str], beside: Listener | None = None) -> Listener:
     if not names:
         return beside or Listener()
     chosen = tuple(dict.fromkeys(names))
-    return _Remembering([*([] if beside is None else [beside]), *(TRACKERS.get(name)() for name in chosen)], chosen)
+    return _Listeners([*([] if beside is None else [beside]), *(TRACKERS.get(name)() for name in chosen)], chosen)
 
 
 def tracked_before(folder: str | os.PathLike[str]) -> list[str]:

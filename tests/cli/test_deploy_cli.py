@@ -15,9 +15,7 @@ import pytest
 from hubs import trial_settings
 from scipy.stats import binom, poisson
 
-from fedrank.cli import deploy
 from fedrank.cli.main import call
-from fedrank.core.errors import RunError
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.service import why_reset, why_void
 from fedrank.deploy.hub.settings import HubSettings, expect_messages, fit_private
@@ -215,17 +213,6 @@ def test_a_round_is_long_enough_for_most_users(monkeypatch):
         assert poisson.sf(interactions - 1, 2.0 * days) > least
 
 
-def test_a_fleet_without_a_hub_says_so(tmp_path, capsys):
-    assert call(["hub", "simulate", str(tmp_path / "hub")]) == 1
-    assert "no hub is being served" in capsys.readouterr().err
-    assert call(["hub", "simulate", "http://127.0.0.1:9"]) == 1
-    assert "--enrolment" in capsys.readouterr().err
-    (tmp_path / "enrolment.token").write_text("x" * 20)
-    enrolment = ["--enrolment", str(tmp_path / "enrolment.token")]
-    assert call(["hub", "simulate", "http://127.0.0.1:9", *enrolment, "--devices", "0"]) == 1
-    assert "devices must be" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("status", "host", "proxies", "public"),
     [
@@ -247,17 +234,6 @@ def test_the_status_is_everybodys_only_where_nobody_else_comes(tmp_path, monkeyp
     more = [word for proxy in proxies for word in ("--proxies", proxy)]
     assert call(["hub", "serve", str(tmp_path), "--n-features", "5", "--status", status, "--host", host, *more]) == 0
     assert served == [(public, tuple(proxies))]
-
-
-def test_an_enrolment_token_is_read_from_a_file(tmp_path):
-    """Every user of a machine can read the words of a command."""
-    file = tmp_path / "enrolment.token"
-    file.write_text("token-of-this-test\n", encoding="ascii")
-    hub = "http://127.0.0.1:9"
-    assert deploy._where(hub, file) == (hub, "token-of-this-test")
-    file.write_bytes(b"\xff")
-    with pytest.raises(RunError, match="cannot be read"):
-        deploy._where(hub, file)
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ class Entries:
 
 
 def entries_of(hub):
-    return hub.hub.row.publishing._open().log_entries(0, 10**6)
+    return hub.hub.row.publishing._reader.log_entries(0, 10**6)
 
 
 def as_body(answer, note):

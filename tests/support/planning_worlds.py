@@ -1,5 +1,7 @@
 """Platforms that plan and their coordinator in one process, to test what is deployed; stays are of three rounds."""
 
+import dataclasses
+
 import numpy as np
 
 from fedrank.core.native import map_trees
@@ -13,9 +15,15 @@ from fedrank.deploy.platforms.rounds import Peer, Silence
 from fedrank.slates.sums.stays import StayRounds
 
 
+def seeded(agreed):
+    """The same terms, with draws from the run's seed."""
+    return dataclasses.replace(agreed, seeded=True)
+
+
 def platform_in(folder, agreed, index=0, seeded=True):
     """A platform whose file is in ``folder``; a second one there goes on where the first was."""
-    return PlanningPlatform(agreed, index, KeyValueStore(folder / f"{index}.db", f"platform {index}"), seeded=seeded)
+    terms = dataclasses.replace(agreed, seeded=seeded)
+    return PlanningPlatform(terms, index, KeyValueStore(folder / f"{index}.db", f"platform {index}"))
 
 
 class Application(PlatformClient):
@@ -70,7 +78,7 @@ class Direct(Peer):
 def coordinator_in(folder, agreed, peers, patience=60.0, stop=None):
     """A coordinator whose file is in ``folder``; it goes on where another one was."""
     store = KeyValueStore(folder / "coordinator.db", "coordinator")
-    return PlanningCoordinator(agreed, peers, store, patience=patience, seeded=True, stop=stop)
+    return PlanningCoordinator(seeded(agreed), peers, store, patience=patience, stop=stop)
 
 
 def simulated(agreed, rounds):

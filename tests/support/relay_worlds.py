@@ -8,8 +8,8 @@ from hubs import make
 from token_worlds import ENROLMENT, token_app
 
 from fedrank.deploy.device import Device
-from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.oblivious.relay import GatewayClient, RelayApp, RelaySettings
+from fedrank_zoo.threaded_server import ThreadedServer
 
 FEATURES = 5
 

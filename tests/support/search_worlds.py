@@ -3,12 +3,12 @@
 import contextlib
 import json
 
-from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.search.broker import BrokerApp
 from fedrank.deploy.search.federation import Federation, FederationFile, OwnerCard
 from fedrank.deploy.search.folder import OwnerFolder
 from fedrank.deploy.search.service import owner_app
 from fedrank.texts.served.owner import OwnerSettings
+from fedrank_zoo.threaded_server import ThreadedServer
 
 TEXTS = {
     "north": [

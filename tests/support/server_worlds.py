@@ -10,7 +10,7 @@ import pytest
 from hub_fakes import DEVICE, FakeHub, app_of
 
 from fedrank.deploy.http.guard import Guard
-from fedrank.deploy.http.server import ThreadedServer
+from fedrank_zoo.threaded_server import ThreadedServer
 
 BODY, IDLE = 0.4, 0.5
 

@@ -59,5 +59,5 @@ def test_a_command_that_is_not_installed_is_no_other_one(command, monkeypatch):
 
 def test_other_commands_are_not_touched(monkeypatch):
     monkeypatch.setattr(registry, "names", lambda group: [])
-    for command in ("search ask wings", "privacy overview", "hub serve hub", "run foltr-es"):
+    for command in ("search ask wings", "privacy epsilon", "hub serve hub", "run foltr-es"):
         assert main.use_new_names(command.split()) == command.split()

@@ -321,21 +321,19 @@ class Device:
     def privacy(self) -> dict[str, Json]:
         """The privacy guarantee, what it does not cover, and the ε spent so far; JSON-able, an infinite ε is None."""
         spent, count = self._memory.outbox.spent(), self._memory.outbox.get
+        said, put_back = {"words": ["The hub's terms are not known yet."]}, []
+        if (terms := self._memory.terms) is not None:
+            said = promise(terms, self._memory.relayed).as_json()
+            put_back = [when for when, *_ in self._conversation.prover.recoveries(terms)]
         return {
-            **(
-                {"words": ["The hub's terms are not known yet."]}
-                if self._memory.terms is None
-                else promise(self._memory.terms, self._memory.relayed).as_json()
-            ),
+            **said,
             "messages": len(self._memory.outbox.ledger()),
             "epsilon_total": spent if spent < math.inf else None,
             **{name: most if most < math.inf else None for name, most in self._memory.limits._asdict().items()},
             "opted_out": self._memory.out,
             "silent": self._memory.silence(),
             "lasting": self._memory.outbox.lasting,
-            "put_back": []
-            if self._memory.terms is None
-            else [when for when, *_ in self._conversation.prover.recoveries(self._memory.terms)],
+            "put_back": put_back,
             "discarded": {"interactions": count("lost_interactions") or 0, "messages": count("lost_messages") or 0},
         }
 

@@ -185,14 +185,9 @@ class HubClient(HttpClient):
             round_, beacon = int(given["round"]), given.get("beacon")
             if not 0 <= round_ < 2**32:
                 raise ValueError("no number of a round")
-            return OnSale(
-                round_,
-                given["state"] in ("done", "halted"),
-                str(given["etag"]),
-                int(given.get("epoch", -1)),
-                base64.urlsafe_b64decode(given.get("offer", "")),
-                None if beacon is None else Beacon.from_json(beacon),
-            )
+            over, beacon = given["state"] in ("done", "halted"), None if beacon is None else Beacon.from_json(beacon)
+            epoch, offer = int(given.get("epoch", -1)), base64.urlsafe_b64decode(given.get("offer", ""))
+            return OnSale(round_, over, str(given["etag"]), epoch, offer, beacon)
 
     def buy(self, token: str, epoch: int, request: bytes) -> bytes:
         """The answer to a token request."""

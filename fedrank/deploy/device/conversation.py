@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import sqlite3
@@ -218,7 +219,6 @@ class Conversation:
         self.prover = Prover(memory, connection, trust or Trust())
         self._memory, self._connection, self._enrolment, self._patience = memory, connection, enrolment, patience
         self._outbox = memory.outbox
-        self._wallet: Wallet | None = None
         self._newest = ("", False)  # entity tag of the hub's model, and whether training is over
         self._sale: OnSale | None = None  # the hub's answer about tokens in this synchronisation
         self._bought = False
@@ -343,7 +343,7 @@ class Conversation:
             token, terms = self._memory.token, self._memory.terms
             if token is None or terms is None or not terms.tokens:
                 return
-            wallet = self._purse()
+            wallet = self._wallet
         sale = self._connection.tokens()
         self._sale, self._newest, now = sale, (sale.etag, sale.over), terms.epoch_of(sale.round)
         with self._memory.lock:
@@ -395,10 +395,9 @@ class Conversation:
             if epoch == now:
                 self._newest = ("", False)  # what the device does with the model depends on the token
 
-    def _purse(self) -> Wallet:
-        if self._wallet is None:
-            self._wallet = Wallet(self._outbox)
-        return self._wallet
+    @functools.cached_property
+    def _wallet(self) -> Wallet:
+        return Wallet(self._outbox)
 
     def _fetch(self) -> Synced | None:
         with self._memory.lock:
@@ -450,7 +449,7 @@ class Conversation:
         if sale is None or terms.epoch_of(sale.round) != epoch:
             return self._result(State.STALE, CHANCE.uniform(0.0, 2.0), "an epoch began in this moment")
         with self._memory.lock:
-            held, beacon = self._purse().find(terms.hub, epoch), sale.beacon
+            held, beacon = self._wallet.find(terms.hub, epoch), sale.beacon
             if held is None or held.token is None or beacon is None or beacon.sales < terms.least_sales:
                 return _Drawing(b"", b"")
         its_turn = turn(held.key, beacon.value, terms.tokens) == (round_ - 1) % terms.tokens
@@ -461,7 +460,7 @@ class Conversation:
         if (why := self.prover.objection(terms, model, best, drawing.entry)) or drawing.epoch is None:
             return why
         with self._memory.lock:
-            wallet = self._purse()
+            wallet = self._wallet
             held = wallet.find(terms.hub, drawing.epoch[0])
             if held is None:
                 return ""  # the log has just said that its key was changed: it is shown with nothing
@@ -527,7 +526,7 @@ class Conversation:
         # together.
         if self._bought or self.prover.told:
             return None
-        held, rounds = self._purse().find(message.hub, now.terms.epoch_of(message.round)), now.terms.tokens
+        held, rounds = self._wallet.find(message.hub, now.terms.epoch_of(message.round)), now.terms.tokens
         if held is None or held.token is None or held.beacon is None:
             return None
         # With any other report of its epoch it would tell that both are of one device.

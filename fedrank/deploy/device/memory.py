@@ -154,10 +154,10 @@ class Memory:
 
     def drop(self) -> int:
         """Drop the trial; returns the number of its interactions that were in memory only and are lost."""
-        lost = 0
-        if self.round is not None:
-            lost = self.round.lost
-            self.round.drop()
+        if self.round is None:
+            return 0
+        lost = self.round.lost
+        self.round.drop()
         return lost
 
     def learns(self) -> bool:

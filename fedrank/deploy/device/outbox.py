@@ -256,9 +256,8 @@ class Outbox:
 
     def _give_up(self, which: str) -> None:
         """Set the outcome of messages that left and are not sent again to :data:`UNKNOWN`."""
-        self._db.execute(
-            f"UPDATE message SET outcome = ? WHERE sent IS NOT NULL AND outcome IS NULL AND {which}", (UNKNOWN,)
-        )
+        update = f"UPDATE message SET outcome = ? WHERE sent IS NOT NULL AND outcome IS NULL AND {which}"
+        self._db.execute(update, (UNKNOWN,))
 
     # ---------------------------------------------------------------------------------------------------------- trial
 
@@ -299,10 +298,8 @@ class Outbox:
             trial = kept.after(terms, half, over.pattern, words, over.team)
             if trial.complete(terms):
                 body = message_of(terms, trial, words)
-                self._db.execute(
-                    "INSERT INTO message (hub, round, body, epsilon, words, unanswered) VALUES (?, ?, ?, ?, ?, 0)",
-                    (trial.hub, trial.round, body, terms.epsilon_message, in_words(terms, body)),
-                )
+                insert = "INSERT INTO message (hub, round, body, epsilon, words, unanswered) VALUES (?, ?, ?, ?, ?, 0)"
+                self._db.execute(insert, (trial.hub, trial.round, body, terms.epsilon_message, in_words(terms, body)))
                 self._db.execute("DELETE FROM trial WHERE (hub, round) = (?, ?)", (trial.hub, trial.round))
                 trial = None
             elif written:
@@ -329,15 +326,12 @@ class Outbox:
             sent.
         """
         with self.transaction(durable=True):
-            row = self._db.execute(
-                "SELECT epsilon, sent FROM message WHERE number = ? AND outcome IS NULL", (message.number,)
-            ).fetchone()
+            select = "SELECT epsilon, sent FROM message WHERE number = ? AND outcome IS NULL"
+            row = self._db.execute(select, (message.number,)).fetchone()
             if self.get("out") or row is None or (row[1] is None and exceeds(self.spent(), row[0], lifetime)):
                 return False
-            self._db.execute(
-                "UPDATE message SET sent = coalesce(sent, ?), unanswered = unanswered + 1 WHERE number = ?",
-                (time.time(), message.number),
-            )
+            update = "UPDATE message SET sent = coalesce(sent, ?), unanswered = unanswered + 1 WHERE number = ?"
+            self._db.execute(update, (time.time(), message.number))
         return True
 
     def record_answer(self, message: Message, outcome: str | None) -> None:
@@ -352,10 +346,8 @@ class Outbox:
             mine = "WHERE number = ? AND outcome IS NULL"
             self._db.execute(f"UPDATE message SET unanswered = unanswered - 1 {mine}", (message.number,))
             if outcome is not None:
-                self._db.execute(
-                    f"UPDATE message SET outcome = iif(unanswered > 0 AND ? <> ?, ?, ?) {mine}",
-                    (outcome, COUNTED, UNKNOWN, outcome, message.number),
-                )
+                update = f"UPDATE message SET outcome = iif(unanswered > 0 AND ? <> ?, ?, ?) {mine}"
+                self._db.execute(update, (outcome, COUNTED, UNKNOWN, outcome, message.number))
 
     # --------------------------------------------------------------------------------------------------------- ledger
 

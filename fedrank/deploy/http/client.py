@@ -171,7 +171,7 @@ class HttpClient:
             headers = {"Content-Type": "application/octet-stream", **headers}
         connection.request(method, self._path + path, body, headers)
         with connection.getresponse() as response:
-            received = _receive(response, limit)
+            received = response_of(response.status, response.read(limit + 1), response.getheader)
             if not response.isclosed():  # longer than what was asked for: the rest is not read
                 connection.close()
         return received
@@ -238,18 +238,15 @@ class PersistentClient(HttpClient):
         Raises:
             OSError: There was no response, none in HTTP, or none in time.
         """
-        fresh = self._open is None
-        try:
-            return self._once(method, path, body, limit, kind)
-        except (http.client.HTTPException, OSError, ValueError) as error:
-            self.close()
-            if fresh or isinstance(error, TimeoutError):
-                raise _no_response(error) from error
-        try:  # it was closed while nothing was asked
-            return self._once(method, path, body, limit, kind)
-        except (http.client.HTTPException, OSError, ValueError) as error:
-            self.close()
-            raise _no_response(error) from error
+        fresh = self._open is None  # else it may have been closed while nothing was asked, and is opened again
+        while True:
+            try:
+                return self._once(method, path, body, limit, kind)
+            except (http.client.HTTPException, OSError, ValueError) as error:
+                self.close()
+                if fresh or isinstance(error, TimeoutError):
+                    raise _no_response(error) from error
+                fresh = True
 
     def _once(self, method: str, path: str, body: bytes | None, limit: int, kind: str) -> ClientResponse:
         if self._open is None:
@@ -293,10 +290,6 @@ def parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | 
     except ValueError:
         return None
     return getattr(parsed, "ipv4_mapped", None) or parsed
-
-
-def _receive(response: http.client.HTTPResponse, limit: int) -> ClientResponse:
-    return response_of(response.status, response.read(limit + 1), response.getheader)
 
 
 def response_of(status: int, body: bytes, header: Callable[[str], str | None]) -> ClientResponse:

@@ -77,9 +77,6 @@ class Hosts:
 _ORIGIN = re.compile(r"https?://([a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?")
 
 
-_DEFAULT_PORTS = {"http": ":80", "https": ":443"}
-
-
 #: What a device asks a hub for; what is for operators and an app's own server stays closed to pages of other origins.
 OF_DEVICES = (
     "/v1/enrol",
@@ -120,7 +117,7 @@ def check_origins(origins: Sequence[str]) -> None:
     """
     for origin in origins:
         scheme = origin.partition(":")[0]
-        if not _ORIGIN.fullmatch(origin) or origin.endswith(_DEFAULT_PORTS[scheme]):
+        if not _ORIGIN.fullmatch(origin) or origin.endswith(f":{_PORTS[scheme]}"):
             raise ConfigError(
                 f"origins must be exact, as browsers write them, such as https://shop.example or "
                 f"http://localhost:8080, without path, wildcard or usual port; got {origin!r}."

@@ -12,6 +12,7 @@ hub that runs; the hub looks them up when a device enrols.
 
 from __future__ import annotations
 
+import functools
 import hmac
 import logging
 import secrets
@@ -141,14 +142,9 @@ class Credentials:
 
     def members(self, name: str) -> list[int]:
         """Numbers of the enrolled devices that a credential admitted."""
-        return [
-            number
-            for (number,) in self._store.query(
-                "SELECT device FROM member JOIN credential ON credential.number = member.credential "
-                "WHERE credential.name = ? ORDER BY device",
-                (name,),
-            )
-        ]
+        join = "member JOIN credential ON credential.number = member.credential"
+        rows = self._store.query(f"SELECT device FROM {join} WHERE credential.name = ? ORDER BY device", (name,))
+        return [number for (number,) in rows]
 
     def all(self) -> list[tuple[Credential, int]]:
         """The credentials in the order in which they were made, and how many devices count against the cap of each."""
@@ -275,7 +271,6 @@ class Admission(Stage):
         self.devices = Devices()
         self.credentials = Credentials(store)
         self._listed = self.credentials.as_json()
-        self._reader: Store | None = None  # of the event loop
         self._said_full = False
         self._second, self._lookups = 0, 0
         self.read_all()
@@ -289,13 +284,13 @@ class Admission(Stage):
 
     def stop(self) -> None:
         """Close the connection of the event loop."""
-        if self._reader is not None:
+        if "_reader" in vars(self):
             self._reader.close()
 
-    def _read(self) -> Store:
-        if self._reader is None:
-            self._reader = self._store.reader()
-        return self._reader
+    @functools.cached_property
+    def _reader(self) -> Store:
+        """The connection of the event loop."""
+        return self._store.reader()
 
     def find(self, token: str) -> int | None:
         """The number of the device with this token, at whichever process it enrolled; None if there is none.
@@ -311,7 +306,7 @@ class Admission(Stage):
             if self._lookups > _LOOKUPS:
                 raise StoreError("database: too many unknown tokens in a second.")
             digest = key_of(token)
-            found = self._read().find(digest)
+            found = self._reader.find(digest)
             if found is not None:
                 self.devices.add([(found, digest)])
         return found
@@ -359,7 +354,7 @@ class Admission(Stage):
         Raises:
             StoreError: The log cannot be read.
         """
-        credentials = Credentials(self._read())
+        credentials = Credentials(self._reader)
         find = credentials.of_code if ticket.startswith(CODE) else credentials.of_secret
         return find(key_of(ticket)) is not None
 

@@ -228,9 +228,7 @@ def audit_folder(folder: Path, *, replay: bool = True) -> Audited:
             raise RunError(f"{folder}: this hub has no public log (log = no).")
         size = store.log_size()
         entries = store.log_entries(0, size)
-        wrong, tree = _wrong_entries(entries, terms), Grown()
-        for entry in entries:
-            tree.append(leaf_hash(entry))
+        wrong, tree = _wrong_entries(entries, terms), _tree_of(entries)
         if len(entries) != size or root(store.log_node, size) != tree.root():
             wrong.append("the hashes that are kept are not those of the entries")
         if replay and terms.tokens:
@@ -281,10 +279,8 @@ def audit_hub(client: HttpClient) -> Audited:
             break
         entries += more
     entries = entries[: answer.checkpoint.size]
-    tree, wrong = Grown(), _wrong_entries(entries, terms)
+    tree, wrong = _tree_of(entries), _wrong_entries(entries, terms)
     key = _log_key(terms, entries, wrong)
-    for entry in entries:
-        tree.append(leaf_hash(entry))
     if not answer.checkpoint.is_signed_by(key):
         wrong.append("the head is not signed by the key of the terms in the log, or the one that took its place")
     if (tree.size, tree.root()) != (answer.checkpoint.size, answer.checkpoint.root):
@@ -292,6 +288,13 @@ def audit_hub(client: HttpClient) -> Audited:
     models = sum(entry[:1] == bytes([MODEL]) for entry in entries)
     put_back = _times_put_back(entries)
     return Audited(key, answer.checkpoint.size, tree.root(), models, answer.note, wrong, put_back=put_back)
+
+
+def _tree_of(entries: list[bytes]) -> Grown:
+    tree = Grown()
+    for entry in entries:
+        tree.append(leaf_hash(entry))
+    return tree
 
 
 def _log_key(terms: Terms, entries: list[bytes], wrong: list[str]) -> Key:

@@ -167,23 +167,14 @@ class Watch:
 
     def _tests(self, there: dict[str, Any]) -> tuple[Evidence, Evidence]:
         largest = self.estimates.largest
-        return (
-            Evidence(-self._margin, largest, there.get("sinks")),
-            Evidence(-self._margin, largest, there.get("rises")),  # of the numbers with the other sign
-        )
+        sinks, rises = (Evidence(-self._margin, largest, there.get(name)) for name in ("sinks", "rises"))
+        return sinks, rises  # the latter of the numbers with the other sign
 
     @property
     def state(self) -> str:
         """The state as text, from which another process goes on."""
-        return json.dumps(
-            {
-                "best": self.best,
-                "sinks": self._sinks.as_json(),
-                "rises": self._rises.as_json(),
-                "checks": self._since[0],
-                "sum": self._since[1],
-            }
-        )
+        tests, (checks, total) = {"sinks": self._sinks.as_json(), "rises": self._rises.as_json()}, self._since
+        return json.dumps({"best": self.best, **tests, "checks": checks, "sum": total})
 
     def judge(self, round_: int, messages: Sequence[bytes]) -> Judgement | None:
         """Add the checks of a round, which may change :attr:`best`; None where there are none.
@@ -295,7 +286,7 @@ class Comparing:
 
     def _read(self) -> None:
         s, store = self._settings, self._store
-        self._watch = Watch(s.terms(store.name), s.check_margin, s.check_alarm, store.watch())
+        self.watch = Watch(s.terms(store.name), s.check_margin, s.check_alarm, store.watch())
         self._history, self._halts = store.judgements(), store.halts()
         self._last = (-1, None)
 
@@ -306,25 +297,15 @@ class Comparing:
             self._alarm.raise_(self._words())  # of the process before; a second alarm is better than none
 
     @property
-    def best(self) -> int:
-        """Round of the best model."""
-        return self._watch.best
-
-    @property
     def is_halted(self) -> bool:
         """True if the hub is halted."""
         return bool(self._halts) and self._halts[-1].resumed is None
-
-    @property
-    def state(self) -> str:
-        """State of the tests."""
-        return self._watch.state
 
     def judge(self, round_: int, messages: Sequence[bytes]) -> Judgement | None:
         """Judgement of a round by its checks; the same again for the same round."""
         number, found = self._last
         if number != round_:
-            found = self._watch.judge(round_, messages)
+            found = self.watch.judge(round_, messages)
             self._last = (round_, found)
             if found is not None:
                 self._history.append(found)
@@ -332,15 +313,10 @@ class Comparing:
 
     def halt(self, round_: int) -> None:
         """Say that the hub has halted before a round; the log has it already."""
-        self._halts.append(Halt(round_, self.best, time.time(), None))
+        self._halts.append(Halt(round_, self.watch.best, time.time(), None))
         words = self._words()
         _log.error("%s", words["words"])
         self._alarm.raise_(words)
-
-    def restart_tests(self) -> str:
-        """The state of the tests after the end of a halt, to be written."""
-        self._watch.restart()
-        return self._watch.state
 
     def resume(self) -> None:
         """Say that the halt is over; the log has it already."""
@@ -363,8 +339,8 @@ class Comparing:
 
     def as_json(self) -> dict[str, Any]:
         """``checks`` and ``alert`` of the status."""
-        about = self._watch.as_json()
-        largest, alpha = self._watch.estimates.largest, self._settings.check_alarm
+        about = self.watch.as_json()
+        largest, alpha = self.watch.estimates.largest, self._settings.check_alarm
         half = half_width(about["checks"], largest, alpha) if about["checks"] else None
         stride = -(-len(self._history) // _SHOWN) or 1
         return {
@@ -375,10 +351,7 @@ class Comparing:
                 "low": None if half is None else about["mean"] - half,
                 "high": None if half is None else about["mean"] + half,
                 "rounds": [_point(self._history[i : i + stride]) for i in range(0, len(self._history), stride)],
-                "halts": [
-                    {"round": one.round, "best": one.best, "halted": one.halted, "resumed": one.resumed}
-                    for one in self._halts
-                ],
+                "halts": [dataclasses.asdict(one) for one in self._halts],
             },
             "alert": self._words() if self.is_halted else None,
         }

@@ -64,26 +64,21 @@ _log = logging.getLogger("fedrank.hub")
 
 
 class HubFolder(ServedFolder):
-    """Paths of a hub's files; arguments as of :class:`~fedrank.deploy.folder.ServedFolder`."""
+    """Paths of a hub's files; arguments as of :class:`~fedrank.deploy.folder.ServedFolder`.
+
+    Attributes:
+        settings: The hub's settings.
+        log: The hub's log, an SQLite file.
+        start: A copy of the model that the hub starts from, if it starts from one.
+    """
 
     kind = "hub"
     lock_name = "hub.lock"
     shortest_token = SHORTEST_TOKEN
 
-    @property
-    def settings(self) -> Path:
-        """Path of the hub's settings."""
-        return self.path / "hub.toml"
-
-    @property
-    def start(self) -> Path:
-        """Path of a copy of the model that the hub starts from, if it starts from one."""
-        return self.path / _START
-
-    @property
-    def log(self) -> Path:
-        """Path of the hub's log, an SQLite file."""
-        return self.path / "hub.db"
+    def __init__(self, path: str | os.PathLike[str]):
+        super().__init__(path)
+        self.settings, self.log, self.start = (self.path / name for name in ("hub.toml", "hub.db", _START))
 
     def prepare(self, wanted: HubSettings) -> None:
         """Create a hub, finish one whose creation was interrupted, or change the settings of the one that is here.
@@ -106,7 +101,9 @@ class HubFolder(ServedFolder):
             raise RunError(f"{self.path}: holds other things ({foreign[0]}, …). Choose an empty folder for a hub.")
         if wanted.database:
             wanted = self._check_joins(wanted)
-        wanted = self._with_log(self._with_gateway(wanted))
+        if wanted.batch and not wanted.gateway:
+            wanted = dataclasses.replace(wanted, gateway=make_key(self.path / GATEWAY_FILE))
+        wanted = self._with_log(wanted)
         self._make_log(wanted)
         for name in ("enrolment", "admin"):
             with contextlib.suppress(RunError):
@@ -125,12 +122,6 @@ class HubFolder(ServedFolder):
         if home in (there := copy.resolve(), *there.parents) or there in home.parents:
             raise ConfigError(f"copy_to: {copy} and the hub's folder hold one another. Choose one on another disk.")
         return dataclasses.replace(wanted, copy_to=str(copy))
-
-    def _with_gateway(self, wanted: HubSettings) -> HubSettings:
-        """The settings with the public key of the folder's gateway, which is made if there is none."""
-        if not wanted.batch or wanted.gateway:
-            return wanted
-        return dataclasses.replace(wanted, gateway=make_key(self.path / GATEWAY_FILE))
 
     def _with_log(self, wanted: HubSettings) -> HubSettings:
         """The settings with the public keys of the hub's log and of its operator, which are made if there are none."""

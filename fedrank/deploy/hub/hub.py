@@ -375,7 +375,10 @@ class Hub:
         """Handle one batch of jobs; returns False when the writer is to stop."""
         batch, going_on = self._inbox.batch(self._patience())
         if not batch and not self.healthy:
-            self._probe()
+            with contextlib.suppress(StoreError):  # still not
+                self.store.probe()
+                self._publish()
+                self.healthy = True
         elif self.row.publishing.waits and time.monotonic() >= self._publish_at:
             self._publish_at = time.monotonic() + _TRY_AGAIN
             with contextlib.suppress(StoreError):  # still not
@@ -395,12 +398,6 @@ class Hub:
         if self.store.shared and time.monotonic() >= self._look_at:
             self._look()
         return going_on
-
-    def _probe(self) -> None:
-        with contextlib.suppress(StoreError):  # still not
-            self.store.probe()
-            self._publish()
-            self.healthy = True
 
     # -------------------------------------------------------------------------------------------- several processes
 

@@ -211,9 +211,7 @@ class Keys(Stage):
                 with contextlib.suppress(ConfigError):  # an operator has just asked for it
                     ask_rotation(self._folder, store, self._terms, GATEWAY_KEY, Path())
                 self._make_waiting(now)
-        changed = self._destroy(now)
-        if changed or store.rotations() != self._rows:
-            changed = True
+        if changed := self._destroy(now) or store.rotations() != self._rows:
             self._read()
         ends = [row.ends for row in self._rows or () if row.ends is not None and row.ends > now]
         self._next = min([*ends, self._schedule()])

@@ -101,10 +101,8 @@ def protocol_of(settings: HubSettings, store: Store) -> FoltrES:
 
 def reward_of(protocol: FoltrES, messages: Sequence[bytes]) -> Reward:
     """Estimate the reward of a round from its messages."""
-    if protocol.shown.halves == 1 or not messages:
+    if protocol.shown.halves == 1 or not messages or protocol.privacy.one_number:  # of which messages say nothing
         return Reward(None, None)
-    if protocol.privacy.one_number:
-        return Reward(None, None)  # messages speak of differences alone
     replies = protocol.exchanges[0].reply.decode_all(b"".join(messages))
     sums = np.asarray(replies.plus, np.float64) + np.asarray(replies.minus, np.float64)
     each = sums / (protocol.interactions * protocol.metric.scale)
@@ -265,11 +263,11 @@ class OwnModel(Model):
     def _before(self, checkpoints: States, number: int) -> Any:
         """The state before a round."""
         # A state beyond the log's round belongs to a round that was not marked as applied: it is made again.
+        halts = [halt for halt in self.store.halts() if halt.round <= number]
         start, state = next(checkpoints.states(self._state, number), (0, self._learning.init()))
-        returns = {halt.round: halt.best for halt in self.store.halts() if start < halt.round <= number}
-        if any(best < start for best in returns.values()):
+        if any(halt.best < start < halt.round for halt in halts):
             start, state = 0, self._learning.init()
-            returns = {halt.round: halt.best for halt in self.store.halts() if halt.round <= number}
+        returns = {halt.round: halt.best for halt in halts if halt.round > start}
         todo = [(n, learnable(self.store.reports(n), self.terms)) for n in range(start, number)]
         if todo:
             _log.warning("no checkpoint of round %d; the model is made again from round %d of the log", number, start)
@@ -287,10 +285,6 @@ class OwnModel(Model):
         """Load the kernels that an update takes, or compile them."""
         self._learning.tell(self._state, [])
 
-    def over(self, applied: int) -> bool:
-        """True if training is over after a round."""
-        return 0 < self.settings.rounds <= applied + 1
-
     def learn(self, number: int, reports: Sequence[tuple[int, bytes]]) -> Learnt:
         """Do one step of the protocol and write a checkpoint."""
         messages = [message for _, message in learnable(reports, self.terms)]
@@ -298,7 +292,7 @@ class OwnModel(Model):
         if self._last != number:  # else it was the log that could not be written
             self.tell(number, messages)
             self._last = number
-        return Learnt(len(messages), reward, "done" if self.over(number) else "open")
+        return Learnt(len(messages), reward, "done" if 0 < self.settings.rounds <= number + 1 else "open")
 
     def tell(self, number: int, messages: Sequence[bytes]) -> None:
         """Update the model with the messages of a round; errors as :meth:`learn`."""
@@ -325,7 +319,7 @@ class ComparedModel(OwnModel):
         """Restore the model and the best one."""
         super().recover(number)
         self._checks.recover()
-        self._promote(self._checks.best)
+        self._promote(self._checks.watch.best)
 
     def best(self) -> bytes | None:
         """The request of the best model, as it was handed out."""
@@ -360,7 +354,7 @@ class ComparedModel(OwnModel):
         if found is None:
             return learnt
         following = "halted" if found.sinks else learnt.following
-        return learnt._replace(following=following, judged=(found, self._checks.state))
+        return learnt._replace(following=following, judged=(found, self._checks.watch.state))
 
     def confirm(self, number: int, learnt: Learnt) -> None:
         """Say that the hub has halted, where it has."""
@@ -369,7 +363,8 @@ class ComparedModel(OwnModel):
 
     def resume(self, number: int, entry: bytes | None) -> None:
         """Begin the tests anew and open the round that was not opened."""
-        self.store.resume(self._checks.restart_tests(), number, self.digest(), entry)
+        self._checks.watch.restart()
+        self.store.resume(self._checks.watch.state, number, self.digest(), entry)
         self._checks.resume()
 
     def status(self) -> dict[str, Json]:

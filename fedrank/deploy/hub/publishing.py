@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import json
 import logging
 import threading
@@ -131,7 +132,6 @@ class PublicLog(Publishing):
         self._failed: StoreError | None = None
         self._try_at, self._copied = 0.0, (0.0, 0)
         self._store, self._model, self._others = store, model, others
-        self._reader: Store | None = None
         self._newest, self._tail, self._keys = b"", frozenset[bytes](), list[bytes]()
         self._shown = _Shown(Checkpoint.of("", 0, b""), "", {}, REFUSALS["unavailable"])
         self._replacing, self._reading = threading.Lock(), threading.RLock()
@@ -146,7 +146,7 @@ class PublicLog(Publishing):
     def stop(self) -> None:
         """Stop asking witnesses, and close what was opened."""
         self._submission.stop()
-        if self._reader is not None:
+        if "_reader" in vars(self):
             self._reader.close()
 
     # ------------------------------------------------------------------------------------------------- the writer
@@ -246,7 +246,7 @@ class PublicLog(Publishing):
         """
         if self._store.shared:
             with contextlib.suppress(StoreError), self._reading:
-                self._standby = self._open().has_standby()
+                self._standby = self._reader.has_standby()
         seconds, size = self._copied
         return {
             "copy": "standby" if self._standby else "none" if self._copy is None else "folder",
@@ -264,13 +264,12 @@ class PublicLog(Publishing):
 
     def _proof_since(self, old: int, size: int) -> list[bytes]:
         with self._reading:
-            return consistency_proof(self._open().log_node, old, size) if 0 < old < size else []
+            return consistency_proof(self._reader.log_node, old, size) if 0 < old < size else []
 
-    def _open(self) -> Store:
+    @functools.cached_property
+    def _reader(self) -> Store:
         """A connection for reading, with the lock of reading held: that of the writer belongs to the writer."""
-        if self._reader is None:
-            self._reader = self._store.reader()
-        return self._reader
+        return self._store.reader()
 
     def since(self, size: int) -> HttpResponse:
         """The answer with a proof since a size."""
@@ -278,10 +277,11 @@ class PublicLog(Publishing):
         head, kept = shown.head, shown.asked
         if size > head.size or not head.size:
             return shown.whole
-        if size not in kept:
+        answer = kept.get(size)
+        if answer is None:
             body = json.loads(shown.whole.payload["body"])
             with self._reading:
-                reader = self._open()
+                reader = self._reader
                 if size == 0:
                     body["terms"] = _texts(reader.log_entries(0, 1))[0]
                     body["proof"] = _texts(inclusion_proof(reader.log_node, 0, head.size))
@@ -291,14 +291,13 @@ class PublicLog(Publishing):
             if len(kept) >= _KEPT:
                 kept.clear()
             kept[size] = answer
-            return answer
-        return kept[size]
+        return answer
 
     def page(self, start: int) -> HttpResponse:
         """Entries from a number on."""
         size = self._shown.head.size
         with self._reading:
-            return _json({"entries": _texts(self._open().log_entries(start, min(start + PAGE, size)))})
+            return _json({"entries": _texts(self._reader.log_entries(start, min(start + PAGE, size)))})
 
     def routes(self) -> dict[str, Route]:
         """The routes of the log by path."""

@@ -60,10 +60,6 @@ class Closing(Stage):
         most = MOST_REPORTS if self.settings.round_seconds else self.settings.cohort
         return most - self.round.learnable
 
-    def reports(self) -> int:
-        """Number of reports of the open round from which the model learns, as far as this process knows."""
-        return max(self._came, self.round.learnable)
-
     def seconds(self) -> float | None:
         """Seconds after its opening at which the round closes with the reports that it has.
 
@@ -71,7 +67,7 @@ class Closing(Stage):
         """
         if not self.store.leads:
             return None
-        n, s = self.reports(), self.settings
+        n, s = max(self._came, self.round.learnable), self.settings
         if n >= s.cohort:
             return s.round_seconds
         # Where devices are drawn, a round in which too few are is over at its deadline: the next draws others.

@@ -99,7 +99,7 @@ class TokenApp(HubApp):
             most = STATEMENT_LENGTH + REQUEST_OVERHEAD
             self.add_routes(
                 {
-                    "/v1/oblivious": Route("oblivious", ("POST",), _anybody, self._oblivious, max_body=most),
+                    "/v1/oblivious": Route("oblivious", ("POST",), self._reader, self._oblivious, max_body=most),
                     "/v1/oblivious/keys": Route("keys", ("GET", "HEAD"), None, self._configuration),
                 }
             )
@@ -107,7 +107,7 @@ class TokenApp(HubApp):
     # ------------------------------------------------------------------------------------------------- who may ask
 
     def _reader(self, request: HttpRequest) -> HttpResponse | None:
-        """Admit all: to ask for it with a token would tell who has which."""
+        """Admit all: to ask for the model with a token would tell who has which."""
         return None
 
     def _reporter(self, request: HttpRequest) -> HttpResponse | None:
@@ -178,15 +178,8 @@ class TokenApp(HubApp):
         given: dict[bytes, bytes] = {}
         for name, value in inner.fields:  # a field that comes twice says nothing
             given[name.lower()] = b"" if name.lower() in given else value
-        asked = HttpRequest(
-            method,
-            tail,
-            given.get(b"authorization"),
-            given.get(b"if-none-match"),
-            inner.content,
-            _NOWHERE,
-            time.perf_counter(),
-        )
+        shown = (given.get(b"authorization"), given.get(b"if-none-match"))
+        asked = HttpRequest(method, tail, *shown, inner.content, _NOWHERE, time.perf_counter())
         if len(inner.content) > max(self._guard.body_bytes, route.max_body):
             answer = REFUSALS["too-large"]
         else:
@@ -195,10 +188,6 @@ class TokenApp(HubApp):
             return BinaryResponse(503)
         fields = tuple((name, value) for name, value in answer.start["headers"] if name in _FIELDS)
         return BinaryResponse(answer.code, fields, b"" if method == "HEAD" else answer.payload["body"])
-
-
-def _anybody(request: HttpRequest) -> HttpResponse | None:
-    return None
 
 
 def hub_app(home: HubFolder, *, public: bool = True, host: str = "") -> tuple[Hub, HubApp]:

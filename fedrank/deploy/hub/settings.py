@@ -135,6 +135,11 @@ TRIAL: dict[str, Json] = {
 }
 
 
+def _agreed(name: str, default: Any) -> Any:
+    """A setting of :class:`~fedrank.deploy.terms.Agreement` with another default."""
+    return setting(default, Agreement.__dataclass_fields__[name].metadata["help"])
+
+
 @dataclass(frozen=True)
 class HubSettings(Agreement):
     """A hub's settings. What is agreed on with devices (:class:`~fedrank.deploy.terms.Agreement`) never changes.
@@ -170,25 +175,15 @@ class HubSettings(Agreement):
         _FITTING["interactions"], "B, interactions in a message; even unless interleaved. By default for the devices."
     )
     participations: int = setting(1, "Most messages that a device ever sends; 0: any number.")  # type: ignore[assignment]
-    tokens: int = setting(
-        1,
-        "Rounds of an epoch, in each of which a device reports once, with a token not linked to it, in a round that is "
-        "drawn by the token; 0: none.",
-    )
-    least_sales: int = setting(
-        _CROWD, "Fewest tokens that an epoch sells: with fewer it is void, and no device reports in it."
-    )
+    tokens: int = _agreed("tokens", 1)
+    least_sales: int = _agreed("least_sales", _CROWD)
     due: float = setting(
         _FITTING["due"],
         "Part of the devices that are due in a round, by a draw of each; others do not report. By default as many as "
         "fill the cohort of the first round; later ones have fewer, as devices have sent all that they may.",
     )
-    drawn_seeds: bool = setting(
-        True, "The seed of a device's perturbation is a draw, so that no one can search for a favourable one."
-    )
-    checks: float = setting(
-        CHECKS, "Part of the devices, by a draw of each, that compare the newest model with the best one in a round."
-    )
+    drawn_seeds: bool = _agreed("drawn_seeds", True)
+    checks: float = _agreed("checks", CHECKS)
 
     trial: bool = setting(
         False,
@@ -285,25 +280,20 @@ class HubSettings(Agreement):
     attested_days: int = setting(0, "Window in days within which those count; 0: of all time.")
 
     def __post_init__(self):
-        for name, value, low, high in (
-            ("n_features", self.n_features, 0, 1_000_000),
-            ("hidden", self.hidden, 0, 4096),
-            ("cohort", self.cohort, 1, MOST_REPORTS),
-            ("least", self.least, 1, MOST_REPORTS),
-            ("most_devices", self.most_devices, 1, 100_000_000),
-            ("deadline", self.deadline, 0, 10**9),
-            ("round_seconds", self.round_seconds, 0, 10**9),
-            ("gateway_days", self.gateway_days, 0, 10**6),
-            ("overlap_days", self.overlap_days, 0, 10**6),
-            ("rounds", self.rounds, 0, 2**32 - 1),
-            ("reports_per_minute", self.reports_per_minute, 1e-3, 1e9),
-            ("enrolments_per_minute", self.enrolments_per_minute, 1e-3, 1e9),
-            ("enrolments_per_network", self.enrolments_per_network, 1e-3, 1e9),
-            ("attested_devices", self.attested_devices, 1, 100_000_000),
-            ("attested_days", self.attested_days, 0, 36_500),
+        for low, high, names in (
+            (0, 1_000_000, ("n_features",)),
+            (0, 4096, ("hidden",)),
+            (1, MOST_REPORTS, ("cohort", "least")),
+            (1, 100_000_000, ("most_devices", "attested_devices")),
+            (0, 10**9, ("deadline", "round_seconds")),
+            (0, 10**6, ("gateway_days", "overlap_days")),
+            (0, 2**32 - 1, ("rounds",)),
+            (1e-3, 1e9, ("reports_per_minute", "enrolments_per_minute", "enrolments_per_network")),
+            (0, 36_500, ("attested_days",)),
         ):
-            if not low <= value <= high:
-                raise ConfigError(f"{name} must be in {low}..{high}, got {value}.")
+            for name in names:
+                if not low <= getattr(self, name) <= high:
+                    raise ConfigError(f"{name} must be in {low}..{high}, got {getattr(self, name)}.")
         for name, share, most in (("check_margin", self.check_margin, 1.0), ("check_alarm", self.check_alarm, 0.5)):
             if not (0 <= share <= most and (share > 0 or name == "check_margin")):
                 raise ConfigError(f"{name} must be between 0 and {most:g}, got {share}.")

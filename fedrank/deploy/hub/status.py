@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
 
+from fedrank.core.trees import finite
 from fedrank.core.words import format_count
 from fedrank.deploy.http.routes import REASONS
 from fedrank.deploy.terms import ONE_NUMBER
@@ -39,11 +40,6 @@ from fedrank.report.statistics import Interval
 
 #: A no-break space.
 JOINT = "\u00a0"
-
-
-def finite(value: float | None) -> float | None:
-    """The number, or None where it is missing or not finite."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 def value_text(reward: float) -> str:

@@ -35,7 +35,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import secrets
 import shutil
 import sqlite3
@@ -48,7 +47,7 @@ from typing import Any, NamedTuple
 from fedrank.core.arrays import PyTree
 from fedrank.core.errors import RunError
 from fedrank.core.trees import Json
-from fedrank.deploy.checkpoints import Checkpoints
+from fedrank.deploy.checkpoints import Checkpoints, read_states
 from fedrank.deploy.database import Connection, VersionError, open_database, transaction
 from fedrank.deploy.log.tree import (
     MODEL,
@@ -65,8 +64,6 @@ from fedrank.deploy.log.tree import (
     wrong_models,
 )
 from fedrank.engine import checkpoint
-
-_log = logging.getLogger("fedrank.hub")
 
 
 class StoreError(RunError):
@@ -393,10 +390,8 @@ class Store:
     def add_issuer_key(self, epoch: int, offer: bytes, private: bytes, secret: bytes) -> None:
         """Write the key and the secret of an epoch, unless there are some."""
         with self.transaction() as db:
-            db.execute(
-                "INSERT INTO issuer (epoch, public, private, secret) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                (epoch, offer, private, secret),
-            )
+            insert = "INSERT INTO issuer (epoch, public, private, secret) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+            db.execute(insert, (epoch, offer, private, secret))
 
     def draw_epoch(self, epoch: int, reports: bytes) -> None:
         """Write the reports of an epoch's beacon and its number of sales, unless they are there.
@@ -512,10 +507,8 @@ class Store:
                 {"now": time.time(), "seconds": seconds, "round": round_, "unused": len(unused) + checks},
             )
             if closed.rowcount:
-                self._db.executemany(
-                    "UPDATE report SET message = x'' WHERE round = ? AND device = ?",
-                    [(round_, device) for device in unused],
-                )
+                update = "UPDATE report SET message = x'' WHERE round = ? AND device = ?"
+                self._db.executemany(update, [(round_, device) for device in unused])
 
     def apply_round(
         self,
@@ -539,10 +532,8 @@ class Store:
             entry: What the public log says of the model that is handed out from now on; None: there is no log.
         """
         with self.transaction(leads=True):
-            done = self._db.execute(
-                "UPDATE round SET state = 'applied', reward = ?, error = ? WHERE number = ? AND state = 'closed'",
-                (reward, error, round_),
-            )
+            update = "UPDATE round SET state = 'applied', reward = ?, error = ? WHERE number = ? AND state = 'closed'"
+            done = self._db.execute(update, (reward, error, round_))
             if not done.rowcount:
                 return
             if judged is not None:
@@ -553,10 +544,8 @@ class Store:
 
     def _judge(self, found: Judgement, state: str) -> None:
         """Write what the checks of a round said."""
-        self._db.execute(
-            "INSERT INTO judgement VALUES (?, ?, ?, ?, ?, ?)",
-            (found.round, found.best, found.checks, found.mean, found.error, int(found.promoted)),
-        )
+        insert = "INSERT INTO judgement VALUES (?, ?, ?, ?, ?, ?)"
+        self._db.execute(insert, (found.round, found.best, found.checks, found.mean, found.error, int(found.promoted)))
         self._db.execute("DELETE FROM watch")
         self._db.execute("INSERT INTO watch VALUES (?)", (state,))
         if found.sinks:
@@ -850,15 +839,11 @@ class States:
         """Write the state before a round, and drop the oldest; for the leader."""
         data = checkpoint.pack_arrays(state, {"of": self._about, "round": round_})
         with self._store.transaction(leads=True) as db:
-            db.execute(
-                "INSERT INTO state VALUES (?, ?, ?) ON CONFLICT (kind, round) DO UPDATE SET data = excluded.data",
-                (self._kind, round_, data),
-            )
+            insert = "INSERT INTO state VALUES (?, ?, ?) ON CONFLICT (kind, round) DO UPDATE SET data = excluded.data"
+            db.execute(insert, (self._kind, round_, data))
             # States beyond this round are of a future that did not happen.
-            db.execute(
-                "DELETE FROM state WHERE kind = ? AND (round > ? OR round <= ?)",
-                (self._kind, round_, round_ - self._keep),
-            )
+            delete = "DELETE FROM state WHERE kind = ? AND (round > ? OR round <= ?)"
+            db.execute(delete, (self._kind, round_, round_ - self._keep))
         if self._files.folder.exists():
             shutil.rmtree(self._files.folder, ignore_errors=True)
 
@@ -872,21 +857,10 @@ class States:
         Raises:
             RunError: A state belongs to other settings.
         """
-        rows = self._store.query(
-            "SELECT round, data FROM state WHERE kind = ? AND round <= ? ORDER BY round DESC",
-            (self._kind, 2**62 if before is None else before),
-        )
-        for number, data in rows:
-            try:
-                state, about = checkpoint.unpack_arrays(io.BytesIO(data), like, f"state of round {number}")
-            except RunError as error:
-                _log.warning("%s; the one before it is used", error)
-                continue
-            if about.get("of") != self._about or about.get("round") != number:
-                raise RunError(
-                    f"{self._store.path}: the state of round {number} belongs to other settings than those here."
-                )
-            yield number, state
+        select = "SELECT round, data FROM state WHERE kind = ? AND round <= ? ORDER BY round DESC"
+        rows = self._store.query(select, (self._kind, 2**62 if before is None else before))
+        kept = ((n, io.BytesIO(data), f"{self._store.path}: state of round {n}") for n, data in rows)
+        yield from read_states(kept, like, self._about)
         yield from self._files.states(like, before)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 import math
 import time
 from bisect import bisect_left
@@ -19,13 +20,28 @@ import numpy as np
 from fedrank import __version__
 from fedrank.core.errors import MissingExtraError
 from fedrank.core.privacy_report import BASIC, Unit
-from fedrank.core.trees import Json
+from fedrank.core.trees import Json, finite
 from fedrank.deploy.http.app import RequestCounts
 from fedrank.deploy.hub.settings import HubSettings
 from fedrank.deploy.hub.store import RoundRow, Store
 
 #: Most points of the curve that is shown; neighbouring rounds of longer histories are averaged.
 POINTS = 400
+
+
+#: Terms that the status shows under their names.
+_TERMS = (
+    "hub",
+    "protocol",
+    "ranker",
+    "n_features",
+    "mechanism",
+    "interactions",
+    "sigma",
+    "due",
+    "tokens",
+    "batch",
+)
 
 
 class Tally:
@@ -89,10 +105,6 @@ class Tally:
         if self._epsilon.get("messages_most") == most:
             return self._epsilon
         report = self.protocol.account(most, self.settings.delta)
-
-        def finite(value: float) -> float | None:
-            return value if math.isfinite(value) else None
-
         self._epsilon = {
             "interaction": finite(self.terms.epsilon_interaction),
             "message": finite(self.terms.epsilon_message),
@@ -124,9 +136,9 @@ class Tally:
         """
         s, t = self.settings, self.terms
         return {
-            "hub": t.hub,
+            **{name: getattr(t, name) for name in _TERMS},
+            **{name: getattr(s, name) for name in ("cohort", "least", "rounds", "trial")},
             "version": __version__,
-            "protocol": t.protocol,
             "now": time.time(),
             "started": self.started,
             "round": round_,
@@ -134,24 +146,12 @@ class Tally:
             "seconds_open": seconds_open,
             "deadline_s": s.deadline or None,
             "least_s": s.round_seconds,
-            "cohort": s.cohort,
-            "least": s.least,
             "reports": len(counted) - checks,
             "checked": checks,
-            "due": t.due,
             "applied": len(self._rows),
-            "rounds": s.rounds,
             "devices": devices,
-            "ranker": t.ranker,
-            "n_features": t.n_features,
             "weights": t.size,
             "reward": t.metric.name,
-            "mechanism": t.mechanism,
-            "interactions": t.interactions,
-            "sigma": t.sigma,
-            "trial": s.trial,
-            "tokens": t.tokens,
-            "batch": t.batch,
             "epsilon": self._account(self._most(round_, counted)),
             "bytes": {
                 "report": t.reply.nbytes,
@@ -264,10 +264,7 @@ class Counters(RequestCounts):
     def _histogram(self) -> Any:
         from prometheus_client.core import HistogramMetricFamily
 
-        buckets, count = [], 0
-        for bound, n in zip((*map(str, BOUNDS), "+Inf"), self._seconds, strict=True):
-            count += n
-            buckets.append((bound, count))
+        buckets = list(zip((*map(str, BOUNDS), "+Inf"), itertools.accumulate(self._seconds), strict=True))
         text = "Seconds from a report's arrival to its acknowledgement, commit included"
         return HistogramMetricFamily("fedrank_report_seconds", text, buckets=buckets, sum_value=self._sum)
 

@@ -222,20 +222,18 @@ class Issuer(Stage):
             request: Token request of RFC 9578, which is not refused.
             digest: Its SHA-256.
         """
-        if digest not in self._kept:
-            signer, one = self._signers.get(epoch), self._epochs.get(epoch)
-            if signer is None or one is None:  # it ended while the purchase waited
-                return "wrong-epoch"
+        signed = self._kept.get(digest)
+        if signed is None:
             try:
-                blinded = blinded_in(request, parts_of(one.offer)[0])
-            except WireError:  # the key was changed while the purchase waited
+                signer, offer = self._signers[epoch], self._epochs[epoch].offer
+                blinded = blinded_in(request, parts_of(offer)[0])
+            except (KeyError, WireError):  # the epoch ended or its key was changed while the purchase waited
                 return "wrong-epoch"
             signed = await asyncio.get_running_loop().run_in_executor(self._pool, signer.sign, blinded)
             if len(self._kept) >= _KEPT:
                 self._kept.clear()
             self._kept[digest] = signed
-            return signed
-        return self._kept[digest]
+        return signed
 
 
 def _signer(private: bytes) -> Signer:

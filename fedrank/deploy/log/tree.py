@@ -84,8 +84,26 @@ def frontier(size: int) -> list[tuple[int, int]]:
 
 def inclusion_proof(node: Node, number: int, size: int) -> list[bytes]:
     """Proof that a leaf is in the tree (RFC 9162, 2.1.3.1): hashes from the leaf's neighbour upwards."""
+    return _siblings(node, number, size)[1]
+
+
+def consistency_proof(node: Node, old: int, size: int) -> list[bytes]:
+    """Proof that the tree of the first ``old`` leaves, one or more, begins this one (RFC 9162, 2.1.4.1)."""
+    start, path = _siblings(node, old - 1, size, whole=True)
+    return ([_over(node, start, old)] if start else []) + path
+
+
+def _siblings(node: Node, number: int, size: int, whole: bool = False) -> tuple[int, list[bytes]]:
+    """First leaf of a subtree that ends with a leaf, and the hashes beside the way to it, from below.
+
+    Args:
+        node: The tree's nodes.
+        number: The leaf.
+        size: Leaves of the tree.
+        whole: The largest such subtree; else the leaf alone.
+    """
     start, end, path = 0, size, []
-    while end - start > 1:
+    while end - (number if whole else start) > 1:
         middle = start + _split(end - start)
         if number < middle:
             path.append(_over(node, middle, end))
@@ -93,39 +111,27 @@ def inclusion_proof(node: Node, number: int, size: int) -> list[bytes]:
         else:
             path.append(_over(node, start, middle))
             start = middle
-    return path[::-1]
+    return start, path[::-1]
 
 
-def consistency_proof(node: Node, old: int, size: int) -> list[bytes]:
-    """Proof that the tree of the first ``old`` leaves, one or more, begins this one (RFC 9162, 2.1.4.1)."""
-    start, end, path, whole = 0, size, [], True
-    while old < end:
-        middle = start + _split(end - start)
-        if old <= middle:
-            path.append(_over(node, middle, end))
-            end = middle
-        else:
-            path.append(_over(node, start, middle))
-            start, whole = middle, False
-    return ([] if whole else [_over(node, start, end)]) + path[::-1]
+def _sides(fn: int, sn: int) -> list[bool]:
+    """True for each step of a proof that stands on the left, from the leaf upwards (``fn`` and ``sn`` of RFC 9162)."""
+    sides = []
+    while sn:
+        sides.append(bool(fn & 1 or fn == sn))
+        while sides[-1] and not fn & 1 and fn:
+            fn, sn = fn >> 1, sn >> 1
+        fn, sn = fn >> 1, sn >> 1
+    return sides
 
 
 def verify_inclusion(leaf: bytes, number: int, size: int, root_: bytes, proof: Sequence[bytes]) -> bool:
     """True if a proof shows that a leaf is in a tree (RFC 9162, 2.1.3.2)."""
-    if not 0 <= number < size:
+    if not 0 <= number < size or len(sides := _sides(number, size - 1)) != len(proof):
         return False
-    fn, sn, hash_ = number, size - 1, leaf
-    for step in proof:
-        if sn == 0:
-            return False
-        if fn & 1 or fn == sn:
-            hash_ = node_hash(step, hash_)
-            while not fn & 1 and fn:
-                fn, sn = fn >> 1, sn >> 1
-        else:
-            hash_ = node_hash(hash_, step)
-        fn, sn = fn >> 1, sn >> 1
-    return sn == 0 and hash_ == root_
+    for is_left, step in zip(sides, proof, strict=True):
+        leaf = node_hash(step, leaf) if is_left else node_hash(leaf, step)
+    return leaf == root_
 
 
 def root_before(number: int, size: int, proof: Sequence[bytes]) -> bytes:
@@ -133,13 +139,7 @@ def root_before(number: int, size: int, proof: Sequence[bytes]) -> bytes:
 
     What the proof has on the left side are the hashes of that tree's :func:`frontier`, smallest first.
     """
-    fn, sn, left = number, size - 1, []
-    for step in proof:
-        if fn & 1 or fn == sn:
-            left.append(step)
-            while not fn & 1 and fn:
-                fn, sn = fn >> 1, sn >> 1
-        fn, sn = fn >> 1, sn >> 1
+    left = [step for is_left, step in zip(_sides(number, size - 1), proof, strict=True) if is_left]
     return Grown(number, left[::-1]).root()
 
 
@@ -150,23 +150,16 @@ def verify_consistency(old: int, old_root: bytes, size: int, root_: bytes, proof
     if old == size:
         return not proof and old_root == root_
     path = [old_root, *proof] if old & (old - 1) == 0 else list(proof)
-    if not path:
-        return False
     fn, sn = old - 1, size - 1
     while fn & 1:
         fn, sn = fn >> 1, sn >> 1
+    if len(path) != 1 + len(sides := _sides(fn, sn)):
+        return False
     first = second = path[0]
-    for step in path[1:]:
-        if sn == 0:
-            return False
-        if fn & 1 or fn == sn:
-            first, second = node_hash(step, first), node_hash(step, second)
-            while not fn & 1 and fn:
-                fn, sn = fn >> 1, sn >> 1
-        else:
-            second = node_hash(second, step)
-        fn, sn = fn >> 1, sn >> 1
-    return sn == 0 and first == old_root and second == root_
+    for is_left, step in zip(sides, path[1:], strict=True):
+        first = node_hash(step, first) if is_left else first
+        second = node_hash(step, second) if is_left else node_hash(second, step)
+    return first == old_root and second == root_
 
 
 class Grown:

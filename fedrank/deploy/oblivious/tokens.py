@@ -266,15 +266,8 @@ def challenge_of(issuer: str, context: bytes, origin: str = "") -> bytes:
         origin: Names of origins, ASCII.
     """
     name, origins = issuer.encode("ascii"), origin.encode("ascii")
-    return (
-        TOKEN_TYPE
-        + len(name).to_bytes(2)
-        + name
-        + len(context).to_bytes(1)
-        + context
-        + len(origins).to_bytes(2)
-        + origins
-    )
+    parts = ((name, 2), (context, 1), (origins, 2))  # each behind its length, in bytes of this number
+    return TOKEN_TYPE + b"".join(len(part).to_bytes(size) + part for part, size in parts)
 
 
 def epoch_challenge(hub: str, epoch: int, commitment: bytes) -> bytes:
@@ -469,10 +462,8 @@ class Wallet:
 
     def find(self, hub: str, epoch: int) -> Held | None:
         """The token of an epoch; None if none was drawn, so that the hub knows of none."""
-        rows = self._outbox.execute(
-            "SELECT offer, content, inverse, request, token, beacon FROM epoch_token WHERE (hub, epoch) = (?, ?)",
-            (hub, epoch),
-        )
+        select = "SELECT offer, content, inverse, request, token, beacon FROM epoch_token WHERE (hub, epoch) = (?, ?)"
+        rows = self._outbox.execute(select, (hub, epoch))
         return Held(*rows[0]) if rows else None
 
     def draw(self, hub: str, epoch: int, offer: bytes) -> Asked | None:
@@ -505,17 +496,14 @@ class Wallet:
             token = asked.token(response)
         except WireError:
             return False
-        self._outbox.execute(
-            "UPDATE epoch_token SET token = ?, inverse = NULL, request = NULL WHERE (hub, epoch) = (?, ?)",
-            (token, hub, epoch),
-        )
+        update = "UPDATE epoch_token SET token = ?, inverse = NULL, request = NULL WHERE (hub, epoch) = (?, ?)"
+        self._outbox.execute(update, (token, hub, epoch))
         return True
 
     def give_up(self, hub: str, epoch: int) -> None:
         """There will be no token of this epoch: the hub sold this device another, or sells none any more."""
-        self._outbox.execute(
-            "UPDATE epoch_token SET inverse = NULL, request = NULL WHERE (hub, epoch) = (?, ?)", (hub, epoch)
-        )
+        update = "UPDATE epoch_token SET inverse = NULL, request = NULL WHERE (hub, epoch) = (?, ?)"
+        self._outbox.execute(update, (hub, epoch))
 
     def take_beacon(self, hub: str, epoch: int, beacon: Beacon) -> str:
         """Have a token draw by this from now on; the reason why it does not, empty if it does."""
@@ -527,9 +515,8 @@ class Wallet:
             return f"the hub shows another secret of epoch {epoch} than the one whose hash it published before"
         if held.beacon not in (None, beacon.value):
             return f"the hub changed what the tokens of epoch {epoch} draw by"
-        self._outbox.execute(
-            "UPDATE epoch_token SET beacon = ? WHERE (hub, epoch) = (?, ?)", (beacon.value, hub, epoch)
-        )
+        update = "UPDATE epoch_token SET beacon = ? WHERE (hub, epoch) = (?, ?)"
+        self._outbox.execute(update, (beacon.value, hub, epoch))
         return ""
 
     def forget_key(self, hub: str, key: bytes) -> None:

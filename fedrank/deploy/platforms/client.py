@@ -192,9 +192,7 @@ class Visited:
     over: bool
 
 
-def visits(
-    terms: Terms, clients: Sequence[PlatformClient], users: int, *, at_once: int = 1, seeded: bool = False
-) -> Iterator[Visited]:
+def visits(terms: Terms, clients: Sequence[PlatformClient], users: int, *, at_once: int = 1) -> Iterator[Visited]:
     """Let users visit until a number of them have left, those of earlier processes included.
 
     Args:
@@ -202,7 +200,6 @@ def visits(
         clients: Clients of all platforms, in order.
         users: Users in all.
         at_once: Users at the same time, who take turns round by round.
-        seeded: Draw the users from the run's seed, as a simulator does.
 
     Raises:
         RunError: There are not as many platforms as the world has, or no platform answers.
@@ -215,7 +212,7 @@ def visits(
     waiting, here = deque(coming), deque()
     while waiting or here:
         while waiting and len(here) < at_once:
-            here.append(_stay(terms, clients, waiting.popleft(), seeded))
+            here.append(_stay(terms, clients, waiting.popleft()))
         user = here.popleft()
         seen = next(user)
         if not seen.over:
@@ -223,15 +220,15 @@ def visits(
         yield seen
 
 
-def _stay(terms: Terms, clients: Sequence[PlatformClient], user: int, seeded: bool) -> Iterator[Visited]:
+def _stay(terms: Terms, clients: Sequence[PlatformClient], user: int) -> Iterator[Visited]:
     """The rounds of one simulated user's stay, played on all platforms; yields what was shown in each round."""
     world, feedback, name = terms.protocol.world, terms.protocol.feedback, f"user {user}"
     first = user * world.rounds_per_episode
-    scene = world.first(world.draw(terms.world_key(first - 1 if first else None, seeded)))
+    scene = world.first(world.draw(terms.world_key(first - 1 if first else None)))
     for client in clients:
         _if_there(lambda client=client: client.begin(name))
     for round_ in range(world.rounds_per_episode):
-        draws, moving = world.draw(terms.world_key(first + round_, seeded)), scene.user
+        draws, moving = world.draw(terms.world_key(first + round_)), scene.user
         slates: list[list[int] | None] = [None] * world.platforms
         engagement, observed = np.zeros(world.platforms, np.float32), np.asarray(scene.observed).copy()
         for k in np.asarray(draws.order).tolist():

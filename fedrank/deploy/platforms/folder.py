@@ -38,7 +38,7 @@ from fedrank.core.arrays import PyTree
 from fedrank.core.errors import ConfigError, RunError, WireError
 from fedrank.core.messages import WIRE_VERSION, Layout
 from fedrank.core.protocol import Exchange
-from fedrank.core.rng import INIT, WORLD
+from fedrank.core.rng import WORLD
 from fedrank.core.streams import AnyKey, fold, run_words
 from fedrank.deploy.database import VersionError, create_private, open_database, transaction
 from fedrank.deploy.folder import ServedFolder
@@ -46,7 +46,7 @@ from fedrank.deploy.http.guard import RefusedError
 from fedrank.engine.checkpoint import leaves_of, plain_array, tree_like, write_atomically
 from fedrank.engine.config import RunConfig
 from fedrank.engine.settings import to_toml
-from fedrank.slates.build import PLATFORMS, experiment_of
+from fedrank.slates.build import experiment_of
 from fedrank.slates.config import SlatesRun
 from fedrank.slates.sums.stays import plays_stays
 
@@ -65,6 +65,7 @@ class Terms:
     Attributes:
         config: The configuration, resolved.
         protocol: The protocol.
+        seeded: Draw from the run's seed, as a simulator does; nothing is protected then.
 
     Raises:
         ConfigError: The configuration has no platforms that serve by themselves, or they take JAX.
@@ -72,9 +73,10 @@ class Terms:
 
     config: SlatesRun
     protocol: Any  # SummedSlates of a learner that plays with NumPy
+    seeded: bool = False
 
     @classmethod
-    def of(cls, config: RunConfig) -> Terms:
+    def of(cls, config: RunConfig, seeded: bool = False) -> Terms:
         """The terms of a configuration, resolved or not; errors as the class."""
         filled = config.resolved() if isinstance(config, SlatesRun) and config.played.plans else None
         protocol = None if filled is None else experiment_of(filled).protocol
@@ -83,7 +85,7 @@ class Terms:
                 f"protocol {config.protocol!r} with these settings has no platforms to serve: they would ask each "
                 "other in every round, or take JAX. Take planned-slates, and users who choose by a multinomial."
             )
-        return cls(filled, protocol)
+        return cls(filled, protocol, seeded)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -116,52 +118,32 @@ class Terms:
 
     # -- randomness ------------------------------------------------------------------------------------------------
 
-    def _key(self, seeded: bool, *path: int) -> AnyKey:
-        """The run's key folded with these numbers, as a simulator does.
+    def key(self, *path: int) -> AnyKey:
+        """The run's random key folded with these numbers, as a simulator does.
 
         Unless it is seeded: a new key with 32 bits of entropy, for draws that protect no user, such as initial weights.
         """
-        seed = self.config.seed if seeded else secrets.randbits(32)
+        seed = self.config.seed if self.seeded else secrets.randbits(32)
         return functools.reduce(fold, path, run_words([seed])[0])
 
-    def coordinator_state(self, seeded: bool) -> Any:
-        """The coordinator's state before the first round.
-
-        Args:
-            seeded: Draw it from the run's seed, as a simulator does.
-        """
-        return self.compute(self.protocol.init, self._key(seeded, INIT))
-
-    def platform_own(self, platform: int, seeded: bool) -> Any:
-        """A platform's state before its first user.
-
-        Args:
-            platform: Number of the platform, from 0.
-            seeded: Draw from the run's seed, as a simulator does.
-        """
-        key = self._key(seeded, PLATFORMS, platform)
-        return self.compute(self.protocol.platform, key, np.asarray(platform, np.int32))
-
-    def draws(self, place: int, platform: int, number: int, seeded: bool) -> PyTree:
+    def draws(self, place: int, platform: int, number: int) -> PyTree:
         """A platform's random draws in an exchange: from the operating system, unless it is seeded.
 
         Args:
             place: Index of the exchange.
             platform: Number of the platform.
             number: Number of the round.
-            seeded: Draw from the run's seed, as a simulator does.
         """
         exchange = self.exchanges[place]
-        return exchange.draw(self._key(True, number, platform, place)) if seeded else exchange.draw_from_os()
+        return exchange.draw(self.key(number, platform, place)) if self.seeded else exchange.draw_from_os()
 
-    def world_key(self, number: int | None, seeded: bool) -> AnyKey:
+    def world_key(self, number: int | None) -> AnyKey:
         """Random key of the users' behaviour in a round: a new one at every call, unless it is seeded.
 
         Args:
             number: Number of the round; None: before the first.
-            seeded: Draw from the run's seed, as a simulator does.
         """
-        return self._key(seeded, WORLD) if number is None else self._key(seeded, number, WORLD)
+        return self.key(WORLD) if number is None else self.key(number, WORLD)
 
 
 class NotYetError(RefusedError):
@@ -231,10 +213,8 @@ class KeyValueStore:
     def below(self, prefix: str) -> list[tuple[str, bytes]]:
         """Names that begin with ``prefix``, without it, and their values; sorted by name."""
         with self._errors():
-            rows = self._db.execute(
-                "SELECT name, value FROM piece WHERE name >= ? AND name < ? ORDER BY name",
-                (prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)),
-            ).fetchall()
+            select = "SELECT name, value FROM piece WHERE name >= ? AND name < ? ORDER BY name"
+            rows = self._db.execute(select, (prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1))).fetchall()
         return [(name[len(prefix) :], value) for name, value in rows]
 
     def put(self, values: Mapping[str, bytes], without: Iterable[str] = ()) -> None:
@@ -300,13 +280,13 @@ class PlatformFolder(ServedFolder):
 
     kind, command = "platform", "fedrank slates serve"
 
-    def open_store(self, name: str, terms: Terms, seeded: bool) -> KeyValueStore:
+    def open_store(self, name: str, terms: Terms) -> KeyValueStore:
         """Open the database of ``"platform 0"``, ``"coordinator"`` and so on; it is made if it is not there.
 
         Raises:
             RunError: It belongs to something else, or cannot be written.
         """
-        seed = f", draws from seed {terms.config.seed}" if seeded else ""
+        seed = f", draws from seed {terms.config.seed}" if terms.seeded else ""
         store = KeyValueStore(self.path / f"{name.split()[0]}.db", f"{name} of terms {terms.fingerprint}{seed}")
         try:
             write_atomically(self.path / "config.toml", to_toml(terms.config).encode())

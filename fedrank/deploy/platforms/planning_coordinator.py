@@ -28,11 +28,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int64, Num, UInt32
+from jaxtyping import Int64, Num, UInt32
 
 from fedrank.core.errors import RunError, SecureSumError, WireError
+from fedrank.core.ledger import Ledger
 from fedrank.core.messages import Layout
 from fedrank.core.native import map_trees
+from fedrank.core.rng import INIT
 from fedrank.deploy.platforms.folder import KeyValueStore, Terms, blank_message, pack_tree, unpack_tree
 from fedrank.deploy.platforms.planning_platform import Due, schedule, sum_steps, sum_terms
 from fedrank.deploy.platforms.rounds import Peer, Silence
@@ -50,15 +52,6 @@ PLATFORM_PATIENCE = 30.0
 _ATTEMPT = 2.0
 #: Reasons of a silence after which a secure sum is begun again.
 _AGAIN = ("sum-stopped", "conflict", "malformed")
-#: What a step of each exchange is called.
-_WHAT = {
-    "bound": "counts",
-    "clip": "clip",
-    "release": "sums",
-    "improve": "plan",
-    "trial": "trial",
-    "verdict": "verdict",
-}
 
 
 @dataclass(frozen=True)
@@ -66,8 +59,9 @@ class StepDone:
     """A step of the coordinator.
 
     Attributes:
-        what: ``"counts"``, ``"sums"``: a platform has sent them; ``"clip"``, ``"plan"``: it has been told the clip or
-            the model; ``"trial"``, ``"verdict"``: it has sent sums of a trial, or has been told what is served.
+        what: Name of the exchange: ``"bound"``, ``"release"``: a platform has sent counts or sums; ``"clip"``,
+            ``"improve"``: it has been told the clip or the model; ``"trial"``, ``"verdict"``: it has sent sums of a
+            trial, or has been told what is served.
         platform: Its number.
     """
 
@@ -83,12 +77,10 @@ class PlanningCoordinator:
         peers: The platforms, in order.
         store: The coordinator's database; it continues from what is in it.
         patience: Seconds that platforms have after the first with feedback; may be infinite.
-        seeded: Draw from the run's seed, as a simulator does.
         stop: Set when the coordinator is to stop.
 
     Attributes:
         state: State of the protocol's server.
-        sums: Replies of the platforms that have sent their last sums, by number; empty with a secure sum.
         informed_platforms: Numbers of the platforms that have been told the last model, or all started from it.
     """
 
@@ -99,14 +91,13 @@ class PlanningCoordinator:
         store: KeyValueStore,
         *,
         patience: float = PLATFORM_PATIENCE,
-        seeded: bool = False,
         stop: threading.Event | None = None,
     ):
         if len(peers) != terms.platforms:
             raise RunError(f"there are {len(peers)} platforms, and the configuration has {terms.platforms}.")
         self.terms, self.patience = terms, patience
         self._peers, self._store, self._stop = tuple(peers), store, stop or threading.Event()
-        self.state: Any = terms.coordinator_state(seeded)
+        self.state: Any = terms.compute(terms.protocol.init, terms.key(INIT))
         self._s: Any = terms.protocol
         self._schedule = schedule(terms)
         kept = store.get("state")
@@ -138,24 +129,13 @@ class PlanningCoordinator:
     @property
     def informed_platforms(self) -> set[int]:
         """Numbers of the platforms that have been told the last model; all, where none is made of their users."""
-        last = self._last(Improve)
-        return set(range(len(self._peers)) if last is None else self._replies[last])
-
-    @property
-    def sums(self) -> dict[int, bytes]:
-        """Last sums of the platforms that have sent them, as bytes, by number; empty with a secure sum."""
-        last = self._last(Release)
-        return {} if last is None else self._replies[last]
+        models = [at for at, due in enumerate(self._schedule) if isinstance(due.exchange, Improve)]
+        return set(self._replies[models[-1]] if models else range(len(self._peers)))
 
     @property
     def trial(self) -> dict[str, Any]:
         """The trial's verdict so far; empty without a trial. See :func:`fedrank.slates.sums.trial.verdict_json`."""
         return verdict_json(self._s.verdict(self.state)) if self._s.learner.trial else {}
-
-    def _last(self, kind: type) -> int | None:
-        """Place in the schedule of the last exchange of a kind; None if there is none."""
-        found = (at for at, due in enumerate(self._schedule) if isinstance(self.terms.exchanges[due.place], kind))
-        return max(found, default=None)
 
     def run(self, on_step: Callable[[StepDone], object] = lambda step: None) -> None:
         """Ask, make models and tell until all have been told the last, or the coordinator is stopped.
@@ -169,21 +149,20 @@ class PlanningCoordinator:
         """
         while not self.done and not self._stop.is_set():
             at, due = self._over, self._schedule[self._over]
-            what = _WHAT[self.terms.exchanges[due.place].name]
             if due.collects and self._s.secure_sum:
                 total = self._summed_in_secret(at, due)
                 if total is None:
                     return
                 self._end(at, self._tell_total(due, total))
                 for k in due.parties:
-                    on_step(StepDone(what, k))
+                    on_step(StepDone(due.exchange.name, k))
                 continue
             asked = [k for k in due.parties if k not in self._replies[at]]
             grace = self.patience if due.collects else float("inf")
             for k, reply in self._heard(asked, due, grace, begun=any(self._s.feedback[k] for k in self._replies[at])):
                 self._store.put({f"reply/{at:03}/{k:02}": reply})
                 self._replies[at][k] = reply
-                on_step(StepDone(what, k))
+                on_step(StepDone(due.exchange.name, k))
             if self._stop.is_set() and (due.collects or len(self._replies[at]) < len(self._peers)):
                 return
             self._end(at, self._tell(due, self._replies[at]) if due.collects else self.state)
@@ -192,14 +171,14 @@ class PlanningCoordinator:
 
     def _tell(self, due: Due, replies: dict[int, bytes]) -> Any:
         """The state after the replies to an exchange."""
-        exchange = self.terms.exchanges[due.place]
+        exchange = due.exchange
         whole = [replies.get(k, blank_message(exchange.reply)) for k in range(len(self._peers))]
         arrived = np.array([k in replies for k in range(len(self._peers))])
         return exchange.tell(self._state(due.round + 1), exchange.reply.decode_all(b"".join(whole)), arrived)
 
     def _tell_total(self, due: Due, total: UInt32[np.ndarray, " numbers"]) -> Any:
         """The state after a secure sum: the total stands in the first sender's place, and zeros in the others'."""
-        exchange = self.terms.exchanges[due.place]
+        exchange = due.exchange
         if not self._possible(due, total.view(np.int32), len(due.parties)):
             raise RunError(
                 f"the total of a secure sum ({exchange.name}, after round {due.round}) is longer than the users of "
@@ -226,8 +205,7 @@ class PlanningCoordinator:
 
     def _possible(self, due: Due, integers: Num[np.ndarray, " numbers"], platforms: int) -> bool:
         """True if integers can be those of the users of that number of platforms, with their noise."""
-        exchange: Any = self.terms.exchanges[due.place]
-        learner = self._s.learner
+        exchange, learner = due.exchange, self._s.learner
         users = sum(learner.explorers) * STEPS if isinstance(exchange, Release) else learner.bounders
         if isinstance(exchange, Trial):
             users = learner.trial[learner.look_rounds.index(due.round)] * STEPS
@@ -248,7 +226,7 @@ class PlanningCoordinator:
             grace: Seconds after the first reply of a platform with feedback.
             begun: Whether it has come before.
         """
-        exchange = self.terms.exchanges[due.place]
+        exchange = due.exchange
         body = exchange.request.encode(exchange.ask(self._state(due.round)))
 
         def attempt(k: int) -> Future[bytes | Silence]:
@@ -275,7 +253,7 @@ class PlanningCoordinator:
 
     def _readable(self, due: Due, reply: bytes) -> bool:
         """True if a reply is one, and its sums are of no more users than there were."""
-        exchange = self.terms.exchanges[due.place]
+        exchange = due.exchange
         said = _decode(exchange.reply, reply)
         if said is None or not due.collects:
             return said is not None
@@ -354,49 +332,35 @@ class PlanningCoordinator:
 
     # -- what crossed ------------------------------------------------------------------------------------------------
 
-    @property
-    def message_counts(self) -> list[tuple[int, Int64[np.ndarray, "exchanges 2"]]]:
-        """First round of a part of the run, and requests and replies as int64 [exchanges, 2]; as a simulator's.
+    def ledger(self) -> Ledger:
+        """All messages so far, by the first round of each part of the run; as a simulator's.
 
-        Without those of secure sums, which :attr:`crossed_in_secret` has.
+        Secure sums by their steps, those that came to nothing too.
         """
-        every, found = self.terms.config.evaluation.every, {}
+        counts: dict[tuple[int, int], Int64[np.ndarray, " 2"]] = {}
         for at, due in enumerate(self._schedule):
-            if due.collects and self._s.secure_sum:
-                continue
-            asked = len(due.parties)
             replies = len(self._replies[at])
-            if at < self._over or replies:
-                counts = found.setdefault(
-                    due.round // every * every, np.zeros((len(self.terms.exchanges), 2), np.int64)
-                )
-                counts[due.place] += asked, replies
-        return sorted(found.items())
-
-    @property
-    def crossed_in_secret(self) -> list[tuple[int, str, Layout, str, int]]:
-        """Messages of secure sums: first round of the part of the run, step, layout, sender, and how many."""
-        every, found = self.terms.config.evaluation.every, []
-        for at, counts in sorted(self._steps.items()):
+            if (at < self._over or replies) and not (due.collects and self._s.secure_sum):
+                each = counts.setdefault((self._first_round(due), due.place), np.zeros(2, np.int64))
+                each += len(due.parties), replies
+        rows: list[tuple[int, str, Any, Any]] = []
+        for (first, place), both in sorted(counts.items()):
+            exchange = self.terms.exchanges[place]
+            rows.append((first, exchange.name, (exchange.request, exchange.reply), both))
+        for at, each in sorted(self._steps.items()):
             due = self._schedule[at]
-            first = due.round // every * every
-            for step, (requests, replies) in zip(sum_steps(self.terms, due.place), counts.tolist(), strict=True):
-                name = f"secure sum: {step.name}"
-                found += [
-                    (first, name, step.request, "server", requests),
-                    (first, name, step.reply, "parties", replies),
-                ]
-        return [one for one in found if one[-1]]
+            for (name, *layouts), both in zip(sum_steps(self.terms, due.place), each, strict=True):
+                rows.append((self._first_round(due), f"secure sum: {name}", layouts, both))
+        ledger = Ledger()
+        for first, name, layouts, both in rows:
+            for layout, sender, messages in zip(layouts, ("server", "parties"), both.tolist(), strict=True):
+                if messages:
+                    ledger.record(first, name, layout, sender=sender, messages=messages)
+        return ledger
 
-    @property
-    def heard(self) -> Bool[np.ndarray, " platforms"]:
-        """Platforms whose sums are in the last model."""
-        if self._s.secure_sum:
-            last = self._last(Release)
-            there = () if last is None or self._over <= last else self._schedule[last].parties
-        else:
-            there = self.sums
-        return np.array([k in there for k in range(len(self._peers))])
+    def _first_round(self, due: Due) -> int:
+        every = self.terms.config.evaluation.every
+        return due.round // every * every
 
 
 class _Deadline:

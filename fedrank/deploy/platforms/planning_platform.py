@@ -66,6 +66,7 @@ from fedrank.deploy.platforms.folder import (
 from fedrank.privacy.secure_sum.messages import Step, message_sizes
 from fedrank.privacy.secure_sum.messages import Terms as SumTerms
 from fedrank.privacy.secure_sum.party import Party
+from fedrank.slates.build import PLATFORMS
 from fedrank.slates.planning.items import differ_from_design
 from fedrank.slates.planning.learner import LISTS
 from fedrank.slates.sums import AfterExplorers, CountNorms, Decide, Improve, IntegersOfUsers, SetClip, Trial
@@ -110,19 +111,26 @@ class Due(NamedTuple):
         place: Index of the exchange in the protocol.
         collects: Whether platforms are asked for integers; else they are told something.
         parties: Numbers of the platforms that take part: those that send such integers, or all that are told.
+        exchange: The exchange itself.
     """
 
     round: int
     place: int
     collects: bool
     parties: tuple[int, ...]
+    exchange: Any
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Round and place, which name it on the wire."""
+        return self.round, self.place
 
 
 def schedule(terms: Terms) -> tuple[Due, ...]:
     """All exchanges of a run in which something crosses, in order."""
     return tuple(
         sorted(
-            Due(round_, place, isinstance(exchange, IntegersOfUsers), parties(terms, exchange))
+            Due(round_, place, isinstance(exchange, IntegersOfUsers), parties(terms, exchange), exchange)
             for place, exchange in enumerate(terms.exchanges)
             if isinstance(exchange, AfterExplorers)
             for round_ in exchange.rounds
@@ -269,7 +277,6 @@ class PlanningPlatform:
         terms: Terms of the federation, of planned slates.
         index: Number of the platform, from 0.
         store: Its database; a platform continues from what is in it.
-        seeded: Draw from the run's seed, as a simulator does; nothing is protected then.
         silence: Seconds without a word after which a stay has ended.
 
     Attributes:
@@ -281,15 +288,14 @@ class PlanningPlatform:
         RunError: There is no such platform, or the file is damaged.
     """
 
-    def __init__(
-        self, terms: Terms, index: int, store: KeyValueStore, *, seeded: bool = False, silence: float = SILENCE
-    ):
+    def __init__(self, terms: Terms, index: int, store: KeyValueStore, *, silence: float = SILENCE):
         if not 0 <= index < terms.platforms:
             raise RunError(f"there are platforms 0..{terms.platforms - 1}, and none is {index}.")
-        self.terms, self.index, self.seeded, self.silence = terms, index, seeded, silence
+        self.terms, self.index, self.silence = terms, index, silence
         self._s: Any = terms.protocol
         self._learner: Any = self._s.learner
-        self._store, self._own = store, terms.platform_own(index, seeded)
+        key = terms.key(PLATFORMS, index)
+        self._store, self._own = store, terms.compute(terms.protocol.platform, key, np.asarray(index, np.int32))
         self.begun, self.stays, self.cut_short, self._counted, self._swept, self._forgot = 0, 0, 0, 0, 0.0, 0.0
         self._answers: dict[tuple[int, int], bytes] = {}
         self._schedule = tuple(due for due in schedule(terms) if index in due.parties)
@@ -345,7 +351,7 @@ class PlanningPlatform:
             if not self.begun:
                 _refuse_unlike(self._unlike(self._features))
             number = np.asarray(self.begun, np.int64)
-            drawn = number if self.seeded else np.asarray(_hash(f"{self.terms.fingerprint} {session}".encode()))
+            drawn = number if self.terms.seeded else np.asarray(_hash(f"{self.terms.fingerprint} {session}".encode()))
             # A platform without feedback sends no sums of the trial; that it is over says the last verdict to all.
             arm = self._learner.arm_at(self._own, drawn % 2**31, self._has_answered(Decide))
             new = self._first._replace(
@@ -400,13 +406,12 @@ class PlanningPlatform:
         number = (int(before.number) * world.rounds_per_episode + int(before.rounds)) % 2**31
         own = self._seen_by(before, rows, seen)._replace(rounds=np.asarray(number, np.int32))
         learnt, pieces = self._own.learnt, dict[str, bytes]()
+        draws = self.terms.draws(self.terms.meeting, self.index, number)
         if self.has_planned:
-            draws = self.terms.draws(self.terms.meeting, self.index, number, self.seeded)
             places, taste = self.terms.compute(s.serve, own, draws), before.taste
             if fallback is not None and own.view.arm == FALLBACK:
                 places = fallback
         else:
-            draws = self.terms.draws(self.terms.meeting, self.index, number, self.seeded)
             taste, places = s.explore_slate(own, draws)
             listed = self._as_planned(rows, number)
             if listed is not None:
@@ -459,11 +464,9 @@ class PlanningPlatform:
             rounds=np.asarray(rounds), shown=np.asarray(0), stay=stay, tally=tally, told=np.asarray(told),
             known=np.asarray(known, np.float32), last=np.asarray(time.time() if now is None else now),
         )  # fmt: skip
-        if rounds == world.rounds_per_episode:
-            pieces, shared, changes = self._count(after, self._own)
-            self._keep(session, after, shared, pieces, **changes)
-        else:
-            self._keep(session, after, self._own)
+        whole = rounds == world.rounds_per_episode
+        pieces, shared, changes = self._count(after, self._own) if whole else ({}, self._own, {})
+        self._keep(session, after, shared, pieces, **changes)
 
     def end(self, session: str, now: float | None = None) -> None:
         """End the session of a user who has left; of one that is not there, nothing follows.
@@ -475,10 +478,8 @@ class PlanningPlatform:
         gone = self._sessions.get(session)
         if gone is None:
             return
-        pieces: dict[str, bytes] = {}
-        shared, changes = self._own, dict[str, int]()
-        if int(gone.rounds) < self._s.world.rounds_per_episode:  # a whole stay has counted
-            pieces, shared, changes = self._count(gone, shared)
+        counted = int(gone.rounds) >= self._s.world.rounds_per_episode  # a whole stay has
+        pieces, shared, changes = ({}, self._own, {}) if counted else self._count(gone, self._own)
         pieces[_ended_name(session)] = repr(time.time() if now is None else now).encode()
         self._commit(shared, pieces, [f"session/{session}"], **changes)
         del self._sessions[session]
@@ -563,13 +564,14 @@ class PlanningPlatform:
             raise RefusedError("out-of-range")
         digest = hashlib.sha256(body).digest()
         self._wait_for(due)
-        if (kept := self._answers.get((number, place))) is not None:
+        if (kept := self._answers.get(due.key)) is not None:
             if kept[:_DIGEST] != digest:
                 raise RefusedError("conflict")
             return kept[_DIGEST:]
-        if not self._has_totals(number):
+        told = (one for one in self._schedule if one.round < number and not one.collects)
+        if not all(one.key in self._answers for one in told):
             raise RefusedError("out-of-order")
-        own, reply = self._respond(place, number, request, self._own)
+        own, reply = self._respond(due, request, self._own)
         if isinstance(exchange, Improve) and not np.array_equal(np.asarray(own.model), np.asarray(request.weights)):
             raise RefusedError("not-finite")
         if isinstance(exchange, Decide) and float(own.verdict[0]) != float(request.verdict[0]):
@@ -577,7 +579,7 @@ class PlanningPlatform:
         if isinstance(exchange, SetClip) and float(own.clip) != float(request.clip):
             raise RefusedError("not-finite")
         data = digest + exchange.reply.encode(reply)
-        self._commit(own, {_answer_name(number, place): data})
+        self._commit(own, {_answer_name(due): data})
         return data[_DIGEST:]
 
     def sum_step(self, number: int, place: int, step: int, body: bytes) -> bytes:
@@ -593,8 +595,7 @@ class PlanningPlatform:
             raise RefusedError("not-found")
         due = self._due(number, place)
         self._wait_for(due)
-        layout = self.terms.exchanges[place].reply
-        vector = as_vector(layout.decode(self._answers[number, place][_DIGEST:]))
+        vector = as_vector(due.exchange.reply.decode(self._answers[due.key][_DIGEST:]))
         return self._secret.step(due, step, body, vector)
 
     @property
@@ -617,7 +618,7 @@ class PlanningPlatform:
             "platform": self.index,
             "platforms": self.terms.platforms,
             "terms": self.terms.fingerprint,
-            "seeded": self.seeded,
+            "seeded": self.terms.seeded,
             "planned": self.has_planned,
             "trial": verdict_json(self._own.verdict) if self.has_planned and self._learner.trial else None,
         }
@@ -717,7 +718,7 @@ class PlanningPlatform:
         """A stay that has ended: new pieces, the platform after it, and what else changed."""
         whole, rounds = self._s.world.rounds_per_episode, int(one.rounds)
         due = self._collecting
-        testing = due is not None and isinstance(self.terms.exchanges[due.place], Trial)
+        testing = due is not None and isinstance(due.exchange, Trial)
         if due is None or self.has_planned != testing or bool(one.tested) != testing:
             return {}, own, {}
         if not testing and rounds < _LEAST_STAY * whole:  # in a trial who leaves early says so by leaving
@@ -725,64 +726,52 @@ class PlanningPlatform:
         if not rounds:
             return {}, own, {}
         stay = one.stay * np.float32(whole / rounds)
-        bounding = isinstance(self.terms.exchanges[due.place], CountNorms)
+        bounding = isinstance(due.exchange, CountNorms)
         if testing:
             view = own.view._replace(arm=one.arm)
             added = self.terms.compute(self._learner.trial_part, own._replace(view=view), one.tally)
             own = own._replace(tested=own.tested + added.astype(np.int32))
         elif bounding:
             own = own._replace(norms=own.norms + np.asarray(norm_bin(stay, self._learner.clip), np.int32))
-        elif not self._knows_clip:
+        elif not self._has_answered(SetClip):
             return {}, own, {"cut_short": self.cut_short + 1}  # in steps of what is not known yet
         else:
             own = own._replace(sums=own.sums + np.asarray(clip_stay(stay, own.clip), np.int32))
         pieces, counted = {}, self._counted + 1
         if counted == self._stays_of(due):
-            exchange, counted = self.terms.exchanges[due.place], 0
+            exchange, counted = due.exchange, 0
             request = exchange.request.message(np.asarray(due.round, np.uint32))
-            own, reply = self._respond(due.place, due.round, request, own)
+            own, reply = self._respond(due, request, own)
             digest = hashlib.sha256(exchange.request.encode(request)).digest()
             if not testing and (unlike := self._unlike_shown(own)):
                 pieces[_UNLIKE] = unlike.encode()
-            pieces[_answer_name(due.round, due.place)] = digest + exchange.reply.encode(reply)
+            pieces[_answer_name(due)] = digest + exchange.reply.encode(reply)
         return pieces, own, {"stays": self.stays + 1, "_counted": counted}
 
     @property
     def _collecting(self) -> Due | None:
         """The next integers that are still being added up; None: all have been made, or none are asked for."""
-        left = (due for due in self._schedule if due.collects and (due.round, due.place) not in self._answers)
-        return next(left, None)
+        return next((due for due in self._schedule if due.collects and due.key not in self._answers), None)
 
     def _stays_of(self, due: Due) -> int:
         """Stays that these integers are of."""
         learner = self._learner
-        if isinstance(self.terms.exchanges[due.place], CountNorms):
+        if isinstance(due.exchange, CountNorms):
             return learner.bounders
-        if isinstance(self.terms.exchanges[due.place], Trial):
+        if isinstance(due.exchange, Trial):
             return learner.trial[learner.look_rounds.index(due.round)]
         return learner.explorers[learner.release_rounds.index(due.round)]
 
     def _due(self, number: int, place: int) -> Due:
         """The exchange of a round; errors as of :meth:`answer`."""
-        due = next((one for one in self._schedule if (one.round, one.place) == (number, place)), None)
+        due = next((one for one in self._schedule if one.key == (number, place)), None)
         if due is None:
             raise RefusedError("not-due")
         return due
 
-    def _has_totals(self, number: int) -> bool:
-        """True if the platform has been told everything that comes before a round."""
-        told = (due for due in self._schedule if due.round < number and not due.collects)
-        return all((due.round, due.place) in self._answers for due in told)
-
-    @property
-    def _knows_clip(self) -> bool:
-        """True if the clip is known: that of the settings, or the one that was found."""
-        return self._has_answered(SetClip)
-
     def _has_answered(self, kind: type) -> bool:
         """True if the platform has had all exchanges of a kind that there are."""
-        told = (due for due in self._schedule if isinstance(self.terms.exchanges[due.place], kind))
-        return all((due.round, due.place) in self._answers for due in told)
+        return all(due.key in self._answers for due in self._schedule if isinstance(due.exchange, kind))
 
     def _wait_for(self, due: Due) -> None:
         """Refuse a request for integers that are not there yet, and for what follows from them.
@@ -793,15 +782,14 @@ class PlanningPlatform:
         """
         self.sweep(time.time())
         _refuse_unlike((self._store.get(_UNLIKE) or b"").decode())
-        sums = [one for one in self._schedule if one.collects and one.round <= due.round]
-        if any((one.round, one.place) not in self._answers for one in sums):
+        sums = (one for one in self._schedule if one.collects and one.round <= due.round)
+        if not all(one.key in self._answers for one in sums):
             raise NotYetError("early-round")
 
-    def _respond(self, place: int, number: int, request: Any, own: PlatformState) -> tuple[PlatformState, Any]:
+    def _respond(self, due: Due, request: Any, own: PlatformState) -> tuple[PlatformState, Any]:
         """The platform's state after an exchange of a round, and its reply."""
-        draws = self.terms.draws(place, self.index, number, self.seeded)
-        there = protocol.Party(None, own)
-        party, reply = self.terms.compute(self.terms.exchanges[place].respond, request, there, draws)
+        draws = self.terms.draws(due.place, self.index, due.round)
+        party, reply = self.terms.compute(due.exchange.respond, request, protocol.Party(None, own), draws)
         return party.own, reply
 
     def _keep(
@@ -878,8 +866,8 @@ def _ended_name(session: str) -> str:
     return f"ended/{hashlib.blake2b(session.encode(), digest_size=16).hexdigest()}"
 
 
-def _answer_name(number: int, place: int) -> str:
-    return f"answer/{number:010}/{place:02}"
+def _answer_name(due: Due) -> str:
+    return f"answer/{due.round:010}/{due.place:02}"
 
 
 def _answers_in(pieces: Iterable[tuple[str, bytes]]) -> dict[tuple[int, int], bytes]:

@@ -47,14 +47,11 @@ class Peer:
         terms: The terms of the federation.
         index: Number of the platform that should be there, from 0.
         client: HTTP client of the platform.
-        seeded: Whether it should draw from the run's seed.
         stop: Set when the coordinator stops.
     """
 
-    def __init__(
-        self, terms: Terms, index: int, client: PersistentClient, *, seeded: bool = False, stop: threading.Event
-    ):
-        self._terms, self._index, self._client, self._seeded, self._stop = terms, index, client, seeded, stop
+    def __init__(self, terms: Terms, index: int, client: PersistentClient, *, stop: threading.Event):
+        self._terms, self._index, self._client, self._stop = terms, index, client, stop
         self._met, self._complaint = False, ""  # whether it was once the platform that it should be; the last complaint
         client.on_connect = self._check
 
@@ -125,7 +122,7 @@ class Peer:
         if answer.status != 200:
             raise ConnectionError(self._refuse(answer).reason)
         said: dict[str, Json] = answer.json()
-        here = {"platform": self._index, "terms": self._terms.fingerprint, "seeded": self._seeded}
+        here = {"platform": self._index, "terms": self._terms.fingerprint, "seeded": self._terms.seeded}
         for name, value in here.items():
             if said.get(name) != value:
                 found = repr(said.get(name))[:100]

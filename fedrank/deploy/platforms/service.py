@@ -48,7 +48,6 @@ import numpy as np
 from typing_extensions import override
 
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.core.ledger import Ledger
 from fedrank.core.trees import Json
 from fedrank.deploy.folder import read_token
 from fedrank.deploy.http.app import HttpApp, RequestCounts
@@ -251,9 +250,7 @@ class ListenAt:
 
 
 @contextlib.contextmanager
-def platform_servers(
-    home: PlatformFolder, terms: Terms, index: int, at: ListenAt, *, seeded: bool = False
-) -> Iterator[Servers]:
+def platform_servers(home: PlatformFolder, terms: Terms, index: int, at: ListenAt) -> Iterator[Servers]:
     """A platform's servers, ready to run; its folder is locked meanwhile.
 
     Args:
@@ -261,7 +258,6 @@ def platform_servers(
         terms: Terms of the federation.
         index: Number of the platform, from 0.
         at: Where it listens.
-        seeded: Draw from the run's seed, as a simulator does; nothing is protected then.
 
     Raises:
         RunError: Something in the folder cannot be used.
@@ -272,19 +268,15 @@ def platform_servers(
         application = home.token_or_new("application")
         if coordinator == application:
             raise ConfigError(f"{home.path}: coordinator and application must not have the same token.")
-        store = home.open_store(f"platform {index}", terms, seeded)
-        try:
-            platform = PlanningPlatform(terms, index, store, seeded=seeded, silence=at.silence)
+        with contextlib.closing(home.open_store(f"platform {index}", terms)) as store:
+            platform, changes = PlanningPlatform(terms, index, store, silence=at.silence), Changes()
             platform.warm()
-            changes = Changes()
             outside = {"host": at.host, "port": at.port, "certfile": at.certificate, "keyfile": at.key}
             apps = (
                 (CoordinatorApp(platform, changes, coordinator), outside),
                 (OwnApp(platform, changes, application), {"port": at.application_port}),
             )
             yield Servers(apps, connections=64, beside=[lambda: _sweep(platform, changes)])
-        finally:
-            store.close()
 
 
 def run_platform(
@@ -293,14 +285,12 @@ def run_platform(
     index: int,
     at: ListenAt,
     on_ready: Callable[[str, str], object],
-    *,
-    seeded: bool = False,
 ) -> None:
     """Serve a platform until SIGTERM or Ctrl-C; arguments and errors as :func:`platform_servers`.
 
     ``on_ready`` is called with the URLs for the coordinator and for the application once both accept connections.
     """
-    with platform_servers(home, terms, index, at, seeded=seeded) as servers:
+    with platform_servers(home, terms, index, at) as servers:
 
         def ready(urls: list[str]) -> None:
             home.write_urls(dict(zip(CLIENTS, urls, strict=True)), at.certificate)
@@ -357,8 +347,6 @@ def coordinate(
     terms: Terms,
     asking: Asking,
     on_step: Callable[[StepDone], object] = lambda step: None,
-    *,
-    seeded: bool = False,
 ) -> PlanningCoordinator:
     """Coordinate platforms until all have been told the last model.
 
@@ -369,7 +357,6 @@ def coordinate(
         terms: Terms of the federation.
         asking: Platforms to ask, and how.
         on_step: Called with every step.
-        seeded: Draw from the run's seed, as a simulator does.
 
     Returns:
         The coordinator in its final state.
@@ -378,33 +365,16 @@ def coordinate(
         RunError: A platform is another than it should be, or something in the folder cannot be used.
         ConfigError: An address or a token cannot be used.
     """
-    with home.lock():
-        store, stop = home.open_store("coordinator", terms, seeded), threading.Event()
-        try:
-            peers = [Peer(terms, index, link, seeded=seeded, stop=stop) for index, link in enumerate(asking.clients())]
-            coordinator = PlanningCoordinator(terms, peers, store, patience=asking.patience, seeded=seeded, stop=stop)
-            with coordinator:
-                try:
-                    coordinator.run(on_step)
-                finally:
-                    write_files(home, coordinator)
-        finally:
-            store.close()
+    with home.lock(), contextlib.closing(home.open_store("coordinator", terms)) as store:
+        stop = threading.Event()
+        peers = [Peer(terms, index, link, stop=stop) for index, link in enumerate(asking.clients())]
+        coordinator = PlanningCoordinator(terms, peers, store, patience=asking.patience, stop=stop)
+        with coordinator:
+            try:
+                coordinator.run(on_step)
+            finally:
+                write_files(home, coordinator)
     return coordinator
-
-
-def ledger_of(coordinator: PlanningCoordinator) -> Ledger:
-    """The ledger of a run: one line an exchange for every ``evaluation.every`` rounds, as a simulator writes it."""
-    ledger = Ledger()
-    for first, counts in coordinator.message_counts:
-        for exchange, (requests, replies) in zip(coordinator.terms.exchanges, counts.tolist(), strict=True):
-            if requests:
-                ledger.record(first, exchange.name, exchange.request, sender="server", messages=requests)
-            if replies:
-                ledger.record(first, exchange.name, exchange.reply, sender="parties", messages=replies)
-    for first, step, layout, sender, messages in coordinator.crossed_in_secret:
-        ledger.record(first, step, layout, sender=sender, messages=messages)
-    return ledger
 
 
 def write_files(home: PlatformFolder, coordinator: PlanningCoordinator) -> None:
@@ -414,6 +384,6 @@ def write_files(home: PlatformFolder, coordinator: PlanningCoordinator) -> None:
     terms = coordinator.terms
     promise = terms.protocol.account(max(1, int(coordinator.done)), terms.config.delta)
     weights = {"model": np.asarray(coordinator.state.model)}
-    write_atomically(home.path / "ledger.jsonl", ledger_of(coordinator).text().encode())
+    write_atomically(home.path / "ledger.jsonl", coordinator.ledger().text().encode())
     write_atomically(home.path / "privacy.json", json.dumps(promise.as_json(), indent=2).encode())
     write_atomically(home.path / "federated.safetensors", save(weights))

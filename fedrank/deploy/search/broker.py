@@ -156,9 +156,9 @@ class BrokerApp(HttpApp):
             join.
         patience: Seconds from a query to its answer.
         questions_per_minute: Most requests from one network address.
-        ca: File with the certificates to trust in place of the system's.
-        allow_http: Plain http to owners on other machines, where the network itself is protected.
         statistics: Have the owners make their common statistics once all have joined.
+        **reach: ``ca`` and ``allow_http`` of connections to owners, as of
+            :class:`~fedrank.deploy.http.client.HttpClient`.
 
     Raises:
         ConfigError: An owner has no address, or one that cannot work.
@@ -171,13 +171,12 @@ class BrokerApp(HttpApp):
         *,
         patience: float = PATIENCE,
         questions_per_minute: float = 6000.0,
-        ca: str | None = None,
-        allow_http: bool = False,
         statistics: bool = True,
+        **reach: Any,
     ):
         super().__init__(Guard(), RequestCounts(), on_start=self._start, on_stop=self._stop)
         self._federation, self._sums = federation, statistics
-        self._folder, self._patience, self._reach = folder, patience, {"ca": ca, "allow_http": allow_http}
+        self._folder, self._patience, self._reach = folder, patience, reach
         self._carriers: dict[str, _Carrier] = {}
         if federation is not None:
             self._carry_for(federation)

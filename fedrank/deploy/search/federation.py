@@ -222,14 +222,8 @@ def federation_of(raw: Mapping[str, Any]) -> FederationFile:
         raise ConfigError('analyser must be a table with languages = ["english", …].')
     _only(analyser, ("languages",), "analyser.")
     numbers = {key: _number(value, f"statistics.{key}") for key, value in statistics.items()}
-    return FederationFile(
-        _text(raw, "name", False),
-        tuple(owners),
-        _text(raw, "broker", True),
-        **numbers,
-        ranking=terms,
-        languages=tuple(languages),
-    )
+    texts = {"name": _text(raw, "name", False), "broker": _text(raw, "broker", True)}
+    return FederationFile(owners=tuple(owners), **texts, **numbers, ranking=terms, languages=tuple(languages))
 
 
 def federation_text(file: FederationFile) -> str:
@@ -429,7 +423,7 @@ class Federation:
             raise ConfigError(f"k must be in 1..1000, got {k}.")
         query = query.encode("utf-8", "replace").decode()  # half of a surrogate pair is no text that can be sent
         query, conditions = parse_query(query, self._analyser)
-        words = self._words(query)
+        words = [word for word in words_of_query(query, self._analyser) if len(word) <= LONGEST_WORD]  # as owners take
         if len(words) > MOST_WORDS:
             raise ConfigError(f"a query has at most {MOST_WORDS} words, got {len(words)}; leave some out.")
         if not words:
@@ -462,7 +456,8 @@ class Federation:
         answer = self._extend(Answer((), {}, not_asked=left, unknown=unknown, search=search), k, _questions(k) - 1)
         if past is not None and len(asked) == len(names) and not answer.missing and not conditions:
             hits = self._order(search)
-            pieces = [(hit.owner, hit.title or hit.snippet.text, self._words_of_hit(hit)) for hit in hits]
+            words_of = [{*self._analyser.cut(f"{hit.title} {hit.snippet.text}")} for hit in hits]
+            pieces = [(hit.owner, hit.title or hit.snippet.text, cut) for hit, cut in zip(hits, words_of, strict=True)]
             with self._lock:
                 past.record(words, [hit.owner for hit in hits[:_LED]], [piece for piece in pieces if piece[2]])
         return answer
@@ -542,14 +537,6 @@ class Federation:
                 near = Counter(one for one in named if one.isalpha())
                 found[query[start:end]] = near.most_common(1)[0][0] if near else ""
         return found
-
-    def _words_of_hit(self, hit: Hit) -> set[str]:
-        """Words of what is shown of a document."""
-        return {*self._analyser.cut(f"{hit.title} {hit.snippet.text}")}
-
-    def _words(self, query: str) -> list[str]:
-        """The words of a query that owners take."""
-        return [word for word in words_of_query(query, self._analyser) if len(word) <= LONGEST_WORD]
 
     def _order(self, search: _Search) -> list[Hit]:
         """All hits, best first: by their scores or, where the file says so and all have numbers, by the cosine too."""

@@ -20,6 +20,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import json
@@ -36,7 +37,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedrank.core import registry
 from fedrank.core.errors import ConfigError, RunError, WireError
-from fedrank.deploy.database import VersionError, create_private, open_database
+from fedrank.deploy.database import create_private, open_database
+from fedrank.deploy.draws import key_of as secret_digest
 from fedrank.deploy.folder import ServedFolder
 from fedrank.deploy.search.federation import FederationFile, federation_text, read_federation
 from fedrank.engine.checkpoint import write_atomically
@@ -104,7 +106,7 @@ class Askers:
             create_private(path)
             # A count that a power cut takes back is one question too many; a process that dies loses none.
             self._db = open_database(path, _STEPS, synchronous="NORMAL", secure_delete=True)
-        except (OSError, sqlite3.Error, VersionError) as error:
+        except (OSError, sqlite3.Error) as error:
             raise RunError(f"{path}: cannot be used as a list of askers ({error}).") from error
 
     def allow(self, name: str, groups: Sequence[str] = (), key: bytes = b"", token: str = "") -> str:
@@ -127,7 +129,7 @@ class Askers:
         self._write(
             "INSERT INTO asker (name, token, groups, key) VALUES (?1, ?2, ?3, ?4) "
             "ON CONFLICT (name) DO UPDATE SET (token, groups, key) = (?2, ?3, ?4)",
-            (name, _digest(token), " ".join(groups), key),
+            (name, secret_digest(token), " ".join(groups), key),
         )
         return token
 
@@ -147,7 +149,7 @@ class Askers:
             row = self._db.execute("SELECT token, groups, key FROM asker WHERE name = ?", (name,)).fetchone()
         except sqlite3.Error as error:
             raise RunError(f"{self._path}: cannot be read ({error}).") from error
-        if not hmac.compare_digest(row[0] if row else b"", _digest(token)):
+        if not hmac.compare_digest(row[0] if row else b"", secret_digest(token)):
             return None
         return Admitted(tuple(row[1].split()), row[2])
 
@@ -226,20 +228,26 @@ class Askers:
             raise RunError(f"{self._path}: cannot be written ({error}).") from error
 
 
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
-
-
 #: Bytes of each of the two secrets in ``owner.key``.
 _SECRET = 32
 
 
 class OwnerFolder(ServedFolder):
-    """Paths of an owner's files; arguments as of the base class."""
+    """Paths of an owner's files; arguments as of the base class.
+
+    Attributes:
+        index: Folder of the index.
+        federation: File of the federation that the owner has joined, if it has.
+    """
 
     kind, command = "owner", "fedrank search owner serve"
     lock_name = "owner.lock"
     shortest_token = 16
+
+    def __init__(self, path: str | os.PathLike[str]):
+        super().__init__(path)
+        self._settings, self._key = self.path / "owner.toml", self.path / "owner.key"
+        self.index, self.federation = self.path / "index", self.path / "federation.toml"
 
     def prepare(self, settings: OwnerSettings | None = None) -> None:
         """Make what is missing: settings, keys, tokens.
@@ -259,19 +267,6 @@ class OwnerFolder(ServedFolder):
             write_atomically(self._key, os.urandom(2 * _SECRET), 0o600)
         for name in ("broker", "admin"):
             self.token_or_new(name)
-
-    @property
-    def _settings(self) -> Path:
-        return self.path / "owner.toml"
-
-    @property
-    def _key(self) -> Path:
-        return self.path / "owner.key"
-
-    @property
-    def index(self) -> Path:
-        """Folder of the index."""
-        return self.path / "index"
 
     def settings(self) -> OwnerSettings:
         """The owner's settings.
@@ -311,11 +306,6 @@ class OwnerFolder(ServedFolder):
         a_day = {"search": settings.questions_a_day, "fetch": settings.fetches_a_day}
         return Askers(self.path / "askers.db", a_day, settings.questions_a_person, settings.log_days)
 
-    @property
-    def federation(self) -> Path:
-        """File of the federation that the owner has joined, once it has."""
-        return self.path / "federation.toml"
-
     def keep_federation(self, file: FederationFile) -> None:
         """Keep the file of a federation: owners that are new in it may ask here, those that left may no longer.
 
@@ -323,14 +313,13 @@ class OwnerFolder(ServedFolder):
         """
         before = read_federation(self.federation).owners if self.federation.exists() else ()
         known, now = {(card.name, card.key) for card in before}, {card.name for card in file.owners}
-        askers = self.askers()
-        for card in file.owners:
-            if (card.name, card.key) not in known:
-                askers.allow(JOINED + card.name, token=self._shared_token(card.key, asks=False))
-        for name, _ in known:
-            if name not in now:
-                askers.forbid(JOINED + name)
-        askers.close()
+        with contextlib.closing(self.askers()) as askers:
+            for card in file.owners:
+                if (card.name, card.key) not in known:
+                    askers.allow(JOINED + card.name, token=self._shared_token(card.key, asks=False))
+            for name, _ in known:
+                if name not in now:
+                    askers.forbid(JOINED + name)
         write_atomically(self.federation, federation_text(file).encode())
 
     def allow(self, name: str, groups: Sequence[str] = (), key: bytes = b"", new_token: bool = False) -> str:
@@ -349,8 +338,7 @@ class OwnerFolder(ServedFolder):
             ConfigError: A name cannot be used, or no owner of it has joined.
             RunError: It cannot be written.
         """
-        askers = self.askers()
-        try:
+        with contextlib.closing(self.askers()) as askers:
             if not name.startswith(JOINED):
                 return "" if not new_token and askers.change(name, groups, key) else askers.allow(name, groups, key)
             owners = read_federation(self.federation).owners if self.federation.exists() else ()
@@ -360,8 +348,6 @@ class OwnerFolder(ServedFolder):
                 raise ConfigError(f"{name!r}: {why}; owners here: {', '.join(JOINED + one.name for one in owners)}.")
             askers.allow(name, groups, key, self._shared_token(keys[0], asks=False))
             return ""
-        finally:
-            askers.close()
 
     def asker(self) -> tuple[FederationFile, tuple[str, dict[str, str]]]:
         """The federation, and this owner as one of its askers: name, and token at each owner.

@@ -18,7 +18,6 @@ import re
 import time
 import tomllib
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -70,21 +69,19 @@ class BrokerFolder(ServedFolder):
     """A broker's folder: ``federation.toml`` once all have joined, ``broker.toml`` with its tokens at the owners.
 
     ``joining.json`` has the terms, the number of owners, and the cards that came; arguments as of the base class.
+
+    Attributes:
+        federation: File of the federation, which is there once all owners have joined.
+        tokens: File with the broker's tokens, one an owner.
     """
 
     kind, command = "broker", "fedrank search broker"
     lock_name = "broker.lock"
     shortest_token = 16
 
-    @property
-    def federation(self) -> Path:
-        """File of the federation, which is there once all owners have joined."""
-        return self.path / "federation.toml"
-
-    @property
-    def tokens(self) -> Path:
-        """File with the broker's tokens, one an owner."""
-        return self.path / "broker.toml"
+    def __init__(self, path: str | os.PathLike[str]):
+        super().__init__(path)
+        self.federation, self.tokens = self.path / "federation.toml", self.path / "broker.toml"
 
     def begin(self, owners: int, terms: Mapping[str, Any]) -> None:
         """Expect this number of owners; cards that came before stay.

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import json
@@ -184,18 +185,26 @@ class OwnerApp(HttpApp):
 
     async def _status(self, request: HttpRequest) -> HttpResponse:
         def numbers() -> dict[str, Any]:
-            return {
-                "documents": len(self._owner.engine),
-                "answered": self._answered,
-                "statistics": "shared" if self._owner.common else "own",
-                "note": self._note(),
-                "followed": self._followed,
-                "left_out": self._watched.problems() if self._watched is not None else [],
-                "releases": self._folder.releases(),
-                "askers": [{"name": n, "searched": s, "fetched": f} for n, s, f in self._askers.rows()],
-            }
+            left_out = self._watched.problems() if self._watched is not None else []
+            documents, shared = len(self._owner.engine), bool(self._owner.common)
+            known = _numbers(self._folder, self._askers, documents, shared, self._note())
+            return known | {"answered": self._answered, "followed": self._followed, "left_out": left_out}
 
         return json_response(200, await self._work(numbers))
+
+
+def _numbers(folder: OwnerFolder, askers: Askers, documents: int, shared: bool, note: str) -> dict[str, Any]:
+    """Entries of an owner's status, those of one that is not served."""
+    return {
+        "documents": documents,
+        "answered": 0,
+        "statistics": "shared" if shared else "own",
+        "note": note,
+        "followed": "",
+        "left_out": [],
+        "releases": folder.releases(),
+        "askers": [{"name": n, "searched": s, "fetched": f} for n, s, f in askers.rows()],
+    }
 
 
 _log = logging.getLogger("fedrank.owner")
@@ -294,20 +303,10 @@ class Operator:
         """Numbers of the owner."""
         if self._is_served():
             return self._send_request("GET", "/status.json", None)
-        askers = self._home.askers()
-        rows = [{"name": name, "searched": s, "fetched": f} for name, s, f in askers.rows()]
-        askers.close()
-        table = self._home.table()
-        return {
-            "documents": self._at_home(len),
-            "answered": 0,
-            "statistics": "own" if table is None or table.few else "shared",
-            "note": table.note(self._home.analyser().fingerprint) if table else "",
-            "followed": "",
-            "left_out": [],
-            "releases": self._home.releases(),
-            "askers": rows,
-        }
+        with contextlib.closing(self._home.askers()) as askers:
+            table, documents = self._home.table(), self._at_home(len)
+            note = table.note(self._home.analyser().fingerprint) if table else ""
+            return _numbers(self._home, askers, documents, table is not None and not table.few, note)
 
     def _is_served(self) -> bool:
         """True if the process that wrote its address answers; one that was killed has left the file."""
@@ -324,12 +323,8 @@ class Operator:
             return False
 
     def _at_home(self, act: Callable[[Engine], R]) -> R:
-        with self._home.lock():
-            engine = self._home.engine(self._home.encoder())
-            try:
-                return act(engine)
-            finally:
-                engine.close()
+        with self._home.lock(), contextlib.closing(self._home.engine(self._home.encoder())) as engine:
+            return act(engine)
 
     def _send_request(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
         assert self._client is not None

@@ -153,7 +153,7 @@ class StatisticsParty:
             if not 0 <= other < len(self._cards) or other == self._number:
                 raise SecureSumError(f"the broker names an owner of number {other}, which there is not.")
             keys = (rows(keys, KEY)[place] for keys in (roster.seal_keys, roster.mask_keys))
-            said = _advertisement(self._steps[0].reply, roster.session, other, *keys)
+            said = self._steps[0].reply.encode(Advertisement(roster.session, np.uint32(other), *map(to_array, keys)))
             given = _bytes(body["codes"][str(other)])
             if not hmac.compare_digest(given, _code(self._key, self._cards[other], said)):
                 raise SecureSumError(f"the keys of owner {self._cards[other].name!r} are not its own: refused.")
@@ -245,26 +245,22 @@ def make_statistics(
             "All owners and the broker need the same languages, version of fedrank and stemmer."
         )
     codes = [_codes(owner, answer, len(owners)) for owner, answer in zip(federation.owners, first, strict=True)]
-    requests = [server.rosters(_decode(steps[0].reply, first))]
-    moves = (server.deliveries, server.unmask_requests)
-    sent = 0
-    for number, step in enumerate(STEPS[1:4], 1):
+    asked: Any = server.rosters(_decode(steps[0].reply, first))
+    sent, moves = 0, (server.deliveries, server.unmask_requests, server.total)
+    for number, (step, then) in enumerate(zip(STEPS[1:4], moves, strict=True), 1):
         progress(step)
         answers = []
         for place, owner in enumerate(owners):
-            body: dict[str, Json] = {"message": _text(steps[number].request.encode(requests[-1][place]))}
+            body: dict[str, Json] = {"message": _text(steps[number].request.encode(asked[place]))}
             if number == 1:
                 body["codes"] = {str(other): code[place] for other, code in enumerate(codes) if other != place}
             answers.append(owner.ask(step, body))
-        decoded = _decode(steps[number].reply, answers)
         sent += sum(len(answer["message"]) for answer in answers) // len(owners)
-        if number < 3:
-            requests.append(moves[number - 1](decoded))  # type: ignore[operator]
-    total = server.total(decoded)
+        asked = then(_decode(steps[number].reply, answers))  # the last is the total
     progress("table")
     for owner in owners:
-        owner.ask("table", {"total": _text(total.astype("<u4").tobytes())})
-    return sent, terms.table(total, analyser)
+        owner.ask("table", {"total": _text(asked.astype("<u4").tobytes())})
+    return sent, terms.table(asked, analyser)
 
 
 class _Owner:
@@ -302,11 +298,6 @@ def _decode(layout: Any, answers: list[dict[str, Any]]) -> list[Any]:
         return [layout.decode(_bytes(answer["message"])) for answer in answers]
     except (FedrankError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"an owner's part in the statistics cannot be read ({error}).") from error
-
-
-def _advertisement(layout: Any, session: Any, party: int, seal_key: bytes, mask_key: bytes) -> bytes:
-    """The bytes of the advertisement with these keys."""
-    return layout.encode(Advertisement(session, np.uint32(party), to_array(seal_key), to_array(mask_key)))
 
 
 def _code(key: X25519PrivateKey, other: OwnerCard, said: bytes) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fedrank.core.errors import MissingDataError, MissingExtraError, RunError
-from fedrank.deploy.database import VersionError, create_private, open_database
+from fedrank.deploy.database import create_private, open_database
 from fedrank.texts.served.documents import Document, batches
 from fedrank.texts.served.files import digest_of, files_below, id_of, read_file, readers_below
 
@@ -66,7 +66,7 @@ class WatchedFolder:
             self._db = open_database(record, _STEPS, synchronous="NORMAL", secure_delete=True)
             # What lacked an extra is tried again at each start.
             self._db.execute("UPDATE file SET stamp = '' WHERE problem LIKE '%fedrank[%'")
-        except (OSError, sqlite3.Error, VersionError) as error:
+        except (OSError, sqlite3.Error) as error:
             raise RunError(f"{record}: cannot be used as a record of documents ({error}).") from error
 
     def forget(self) -> None:
@@ -183,9 +183,8 @@ class WatchedFolder:
                 digest = digest_of(document)
                 copied = self._is_kept(digest)
                 kept = 1 if not copied else 0 if held is None else 3
-                self._db.execute(
-                    "INSERT OR REPLACE INTO document VALUES (?, ?, ?, ?)", (document.id, name, digest, kept)
-                )
+                insert = "INSERT OR REPLACE INTO document VALUES (?, ?, ?, ?)"
+                self._db.execute(insert, (document.id, name, digest, kept))
                 if not copied:
                     yield document
             lines = "\n".join(problems).encode("utf-8", "backslashreplace").decode()

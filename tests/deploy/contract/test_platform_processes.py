@@ -69,7 +69,7 @@ def test_two_platforms_a_coordinator_and_their_users_are_killed_and_plan_what_a_
         "rounds": rounds,
         "seed": 4,
     }
-    agreed = Terms.of(from_dict({**settings, "world": world, "evaluation": {"every": 10}}))
+    agreed = Terms.of(from_dict({**settings, "world": world, "evaluation": {"every": 10}}), seeded=True)
     config, homes = tmp_path / "run.toml", [tmp_path / "a", tmp_path / "b"]
     config.write_text(to_toml(agreed.config))
     everybody = ["--config", config, "--chance", "seed"]
@@ -120,8 +120,8 @@ def test_two_platforms_a_coordinator_and_their_users_are_killed_and_plan_what_a_
     model = load_file(tmp_path / "c" / "federated.safetensors")["model"]
     np.testing.assert_array_equal(model, state.model)
     for index, home in enumerate(homes):
-        store = PlatformFolder(home).open_store(f"platform {index}", agreed, True)
-        there = PlanningPlatform(agreed, index, store, seeded=True)
+        store = PlatformFolder(home).open_store(f"platform {index}", agreed)
+        there = PlanningPlatform(agreed, index, store)
         assert (there.begun, there.stays, there.cut_short) == (rounds // stay, explorers, 0)
         np.testing.assert_array_equal(there._own.sums, own.sums[index])
         np.testing.assert_array_equal(there._own.learnt.table, own.learnt.table[index])

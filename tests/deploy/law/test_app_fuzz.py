@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from fedrank.deploy.http.guard import Guard
-from fedrank.deploy.http.server import ThreadedServer
+from fedrank_zoo.threaded_server import ThreadedServer
 
 #: Codes that the protocol knows, and those of a connection that never became a request.
 KNOWN = {200, 201, 204, 304, 400, 401, 404, 405, 408, 409, 410, 413, 422, 429, 503} | {431}

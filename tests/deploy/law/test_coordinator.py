@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hubs import make
 
-from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub.service import hub_app
+from fedrank_zoo.threaded_server import ThreadedServer
 
 
 class Client:

@@ -9,8 +9,8 @@ import pytest
 
 from fedrank.deploy.demo import FEATURES, demo_app, demo_settings, entries
 from fedrank.deploy.device import Device
-from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub.folder import HubFolder
+from fedrank_zoo.threaded_server import ThreadedServer
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,13 @@ import pytest
 from jaxtyping import TypeCheckError
 
 from fedrank.deploy.device.trial import Ranking, Round, perturb, rank_documents
-from fedrank.deploy.fleet_device import Person
 from fedrank.deploy.hub.audit import Replayed, write_model
 from fedrank.deploy.platforms.client import Visited
 from fedrank.deploy.terms import Terms
 from fedrank.ranking.on_device import Request, portable_scores
 from fedrank_flower.messages import Answer, Question
 from fedrank_flower.rounds import Holders
+from fedrank_zoo.fleet.device import Person
 
 TERMS = Terms(hub="0" * 32, n_features=3)
 WEIGHTS, FEATURES = np.zeros(3, np.float32), np.zeros((2, 3), np.float32)

@@ -17,13 +17,13 @@ from hubs import make
 
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.device import Device
-from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub.service import hub_app
 from fedrank.engine.deployment import NodeSettings
 from fedrank_flower.client_app import Gateway, answer_through, check_terms
 from fedrank_flower.messages import Question
 from fedrank_flower.server_app import serve
 from fedrank_flower.settings import read_node, read_run
+from fedrank_zoo.threaded_server import ThreadedServer
 
 FEATURES = 3
 

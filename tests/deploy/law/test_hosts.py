@@ -13,10 +13,10 @@ from search_worlds import TEXTS, search_world
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.demo import demo_app
 from fedrank.deploy.http.origins import Hosts
-from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.service import hub_app
 from fedrank.deploy.search.portal import PortalApp
+from fedrank_zoo.threaded_server import ThreadedServer
 
 
 def refused(hosts, host, origin=None, path="/"):

@@ -14,12 +14,12 @@ from hubs import make, running, trial_settings
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.device import Device
-from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub import attestation as challenges
 from fedrank.deploy.hub.admission import NotAdmittedError
 from fedrank.deploy.hub.attestation import MOST_STATEMENT, Attestor, Challenges, Door, NotAttestedError, door_of
 from fedrank.deploy.hub.service import hub_app
 from fedrank.deploy.hub.store import Store
+from fedrank_zoo.threaded_server import ThreadedServer
 
 
 @dataclass(frozen=True)

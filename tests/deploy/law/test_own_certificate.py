@@ -19,9 +19,9 @@ from fedrank.cli.main import call
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.folder import ServedFolder
 from fedrank.deploy.http.client import HttpClient, PersistentClient
-from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.search.folder import OwnerFolder
 from fedrank.deploy.search.service import Operator
+from fedrank_zoo.threaded_server import ThreadedServer
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planning_worlds import Application, Direct, coordinator_in, explore, platform_in, question, simulated
+from planning_worlds import Application, Direct, coordinator_in, explore, platform_in, question, seeded, simulated
 
 import fedrank
 from fedrank.core.errors import ConfigError, RunError
@@ -18,7 +18,7 @@ from fedrank.deploy.http.guard import RefusedError
 from fedrank.deploy.platforms.client import PlatformClient, visits
 from fedrank.deploy.platforms.folder import MOST_CALLS, NotYetError, PlatformFolder, Terms
 from fedrank.deploy.platforms.planning_platform import REMEMBERED, PlanningPlatform
-from fedrank.deploy.platforms.service import ListenAt, ledger_of, platform_servers
+from fedrank.deploy.platforms.service import ListenAt, platform_servers
 from fedrank.engine.settings import from_dict, read_config
 from fedrank_zoo.reproduce.study import load_file
 
@@ -58,7 +58,7 @@ def test_one_after_the_other_they_are_a_simulators(tmp_path, agreed, how):
             told[0] = coordinator
 
     clients = [Application(holder, index, before=before, **more) for index in range(2)]
-    rounds = list(visits(agreed, clients, ROUNDS // STAY, seeded=True))
+    rounds = list(visits(seeded(agreed), clients, ROUNDS // STAY))
     state, own, seen = simulated(agreed, ROUNDS)
     np.testing.assert_array_equal(told[0].state.model, state.model)
     np.testing.assert_array_equal([one.engagement for one in rounds], seen["world"]["engagement"][:, 0])
@@ -67,7 +67,7 @@ def test_one_after_the_other_they_are_a_simulators(tmp_path, agreed, how):
         np.testing.assert_array_equal(holder[index]._own.learnt.table, own.learnt.table[index])
     for peer in peers:  # a repeated request was answered with the same bytes
         assert all(len({reply for at, reply in peer.attempts if at == place}) <= 1 for place in (RELEASE, PLAN))
-    ledger = ledger_of(coordinator_in(tmp_path, agreed, peers))
+    ledger = coordinator_in(tmp_path, agreed, peers).ledger()
     # Five sums of four bytes of each, and two who have done so; both are told four weights. A byte begins a message.
     assert ledger.bytes_from("parties") == 2 * (1 + 20 + 1) and ledger.bytes_from("server") == 2 * (1 + 4 + 1 + 16)
 
@@ -212,13 +212,13 @@ def test_a_batch_is_sent_once_and_other_calls_until_they_are_answered(monkeypatc
     assert sent.count("/v1/batch") == 1 < sent.count("/v1/end")
 
 
-@pytest.mark.parametrize("seeded", [True, False])
-def test_slates_are_shown_after_as_many_sessions_as_32_bits_can_count(tmp_path, agreed, seeded):
-    platform = platform_in(tmp_path, agreed, seeded=seeded)
+@pytest.mark.parametrize("drawn", [True, False])
+def test_slates_are_shown_after_as_many_sessions_as_32_bits_can_count(tmp_path, agreed, drawn):
+    platform = platform_in(tmp_path, agreed, seeded=drawn)
     platform.begun = 2**31 // STAY
     explore(platform, 2)
     assert platform.stays == 2
-    again = platform_in(tmp_path, agreed, seeded=seeded)
+    again = platform_in(tmp_path, agreed, seeded=drawn)
     np.testing.assert_array_equal(again._own.learnt.lists, platform._own.learnt.lists)
 
 
@@ -320,16 +320,16 @@ def test_a_platform_that_does_not_come_is_left_out_and_told_later(tmp_path):
 
     def step(one):
         steps.append((one.what, one.platform))
-        if one.what == "plan":
+        if one.what == "improve":
             stop.set()
 
     with coordinator_in(tmp_path, both, peers, patience=0.1, stop=stop) as coordinator:
         coordinator.run(step)
-    assert steps == [("sums", 0), ("plan", 0)] and coordinator.heard.tolist() == [True, False]
+    assert steps == [("release", 0), ("improve", 0)] and list(coordinator._replies[0]) == [0]
     explore(holder[1], EXPLORERS)
     with coordinator_in(tmp_path, both, peers, patience=0.1) as again:
         again.run()
-    assert again.done and not again.heard[1] and holder[1].has_planned
+    assert again.done and 1 not in again._replies[0] and holder[1].has_planned
 
 
 def test_sums_of_more_users_than_there_were_are_not_heard(tmp_path, agreed):
@@ -345,7 +345,7 @@ def test_sums_of_more_users_than_there_were_are_not_heard(tmp_path, agreed):
 
     with coordinator_in(tmp_path, agreed, [Liar({}, 0), Liar({}, 1)], stop=stop) as coordinator:
         coordinator.run()
-    assert not coordinator.sums and not coordinator.informed_platforms
+    assert not coordinator._replies[0] and not coordinator.informed_platforms
 
 
 @pytest.mark.parametrize("registered", [True, False])
@@ -399,7 +399,7 @@ def _client_of_service(folder, agreed, **options):
     home, ready, running = PlatformFolder(folder), threading.Event(), []
 
     def run():
-        with platform_servers(home, agreed, 0, ListenAt(**options), seeded=True) as servers:
+        with platform_servers(home, seeded(agreed), 0, ListenAt(**options)) as servers:
             running.append(servers)
             servers.run(lambda urls: (home.write_urls(dict(coordinator=urls[0], application=urls[1])), ready.set()))
 
@@ -475,7 +475,7 @@ def test_a_trial_of_sessions_is_a_simulators(tmp_path, private):
             stop, informed = threading.Event(), []
 
             def told(step):
-                informed.extend([step.platform] * (step.what in ("plan", "verdict")))
+                informed.extend([step.platform] * (step.what in ("improve", "verdict")))
                 if ends and len(informed) == 2:  # the next sums are of users who have not come
                     stop.set()
 
@@ -483,7 +483,7 @@ def test_a_trial_of_sessions_is_a_simulators(tmp_path, private):
                 coordinator.run(told)
 
     clients = [Application(holder, index, before=before if not index else None) for index in range(2)]
-    rounds = list(visits(agreed, clients, TRIAL["rounds"] // STAY, seeded=True))
+    rounds = list(visits(seeded(agreed), clients, TRIAL["rounds"] // STAY))
     state, own, seen = simulated(agreed, TRIAL["rounds"])
     np.testing.assert_array_equal([one.engagement for one in rounds], seen["world"]["engagement"][:, 0])
     coordinator = coordinator_in(tmp_path, agreed, peers)
@@ -518,7 +518,7 @@ def test_the_benchmark_of_sessions_makes_a_platform_that_plans(tmp_path):
     (tmp_path / "run.toml").write_text(program.CONFIG.format(features=8, explorers=1))
     terms, home = Terms.of(read_config(tmp_path / "run.toml")), PlatformFolder(tmp_path / "a")
     program.plan(terms, home, np.random.default_rng(0))
-    store = home.open_store("platform 0", terms, False)
+    store = home.open_store("platform 0", terms)
     state = PlanningPlatform(terms, 0, store).state()
     store.close()
     assert state["planned"] and state["stays"] == 1 and not state["unlike"]
@@ -537,13 +537,13 @@ def test_platforms_that_start_from_a_model_plan_at_once_as_in_a_simulation(tmp_p
     holder = {index: platform_in(tmp_path, agreed, index) for index in range(2)}
     assert all(platform.state()["planned"] for platform in holder.values())
     clients, peers = ([kind(holder, index) for index in range(2)] for kind in (Application, Direct))
-    rounds = list(visits(agreed, clients, ROUNDS // STAY - 1, seeded=True))
+    rounds = list(visits(seeded(agreed), clients, ROUNDS // STAY - 1))
     with coordinator_in(tmp_path, agreed, peers) as coordinator:
         coordinator.run()
-    rounds += visits(agreed, clients, ROUNDS // STAY, seeded=True)  # the last one by the verdict
+    rounds += visits(seeded(agreed), clients, ROUNDS // STAY)  # the last one by the verdict
     state, _, seen = simulated(agreed, ROUNDS)
     np.testing.assert_array_equal([one.engagement for one in rounds], seen["world"]["engagement"][:, 0])
     np.testing.assert_array_equal(coordinator.state.evidence, state.evidence)
     np.testing.assert_array_equal(coordinator.state.model, model.model)
-    assert coordinator.done and coordinator.informed_platforms == {0, 1} and not coordinator.sums
-    assert {entry.exchange for entry in ledger_of(coordinator).entries} == {"trial", "verdict"}
+    assert coordinator.done and coordinator.informed_platforms == {0, 1}
+    assert {entry.exchange for entry in coordinator.ledger().entries} == {"trial", "verdict"}

@@ -6,9 +6,9 @@ import pytest
 from browser import Tab, chromium
 from search_worlds import search_world
 
-from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.search.federation import Federation
 from fedrank.deploy.search.portal import PortalApp
+from fedrank_zoo.threaded_server import ThreadedServer
 
 pytest.importorskip("tantivy")
 

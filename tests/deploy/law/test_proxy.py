@@ -13,7 +13,7 @@ from hub_fakes import DEVICE, FakeHub, a_reply, app_of
 from releases import ROOT
 from server_worlds import codes, eventually, post
 
-from fedrank.deploy.http.server import ThreadedServer
+from fedrank_zoo.threaded_server import ThreadedServer
 
 pytestmark = [
     pytest.mark.slow,

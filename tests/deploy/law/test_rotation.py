@@ -258,7 +258,7 @@ def test_tokens_of_a_changed_key_are_bought_anew(tmp_path):
         one, away = device(hub, tmp_path / "one"), device(hub, tmp_path / "away")
 
         def holds(each, epoch):
-            held = each._conversation._purse().find(hub.hub.terms.hub, epoch)
+            held = each._conversation._wallet.find(hub.hub.terms.hub, epoch)
             return held is not None and held.token is not None and held.offer == hub.hub.row.issuer._epochs[epoch].offer
 
         def until(each, epoch):
@@ -497,7 +497,7 @@ def is_bought(hub, one, epoch=1):
     """Synchronise until the device has a token of the key on sale; every synchronisation has to end well."""
     for _ in range(60):
         assert synced(one).state is State.OK
-        held = one._conversation._purse().find(hub.hub.terms.hub, epoch)
+        held = one._conversation._wallet.find(hub.hub.terms.hub, epoch)
         if held is not None and held.token and held.offer == hub.hub.row.issuer._epochs[epoch].offer:
             return True
     return False
@@ -534,7 +534,7 @@ def test_a_request_of_a_key_that_was_changed_is_given_up_once_its_epoch_is_open(
         one = device(hub, tmp_path / "one", lost)
         for _ in range(60):
             synced(one)
-            if (held := one._conversation._purse().find(hub.hub.terms.hub, 1)) is not None:
+            if (held := one._conversation._wallet.find(hub.hub.terms.hub, 1)) is not None:
                 break
         assert held.pending is not None
         one._connection.twist = None
@@ -542,7 +542,7 @@ def test_a_request_of_a_key_that_was_changed_is_given_up_once_its_epoch_is_open(
         rotate(hub, "issuer")
         hub.next_round()
         assert synced(one).state is State.OK and one._memory.round.number == 1
-        held = one._conversation._purse().find(hub.hub.terms.hub, 1)
+        held = one._conversation._wallet.find(hub.hub.terms.hub, 1)
         assert held is None or (held.pending is None and held.token is None)
 
 

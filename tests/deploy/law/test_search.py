@@ -17,7 +17,6 @@ from search_worlds import TEXTS, owner, search_world, write_documents
 
 from fedrank.cli.search import broker as serve_broker
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.search import federation
 from fedrank.deploy.search import statistics as search_statistics
 from fedrank.deploy.search.broker import PATIENCE, BrokerApp
@@ -33,6 +32,7 @@ from fedrank.texts.served.engines.tantivy import TantivyEngine
 from fedrank.texts.served.envelopes import STEP, Question, Tickets, key_of, key_text, open_question
 from fedrank.texts.served.owner import Owner, OwnerSettings
 from fedrank.texts.served.statistics import StatisticsTerms
+from fedrank_zoo.threaded_server import ThreadedServer
 
 pytest.importorskip("tantivy")
 

@@ -6,11 +6,11 @@ from fake_opensearch import Index, served
 from search_worlds import TEXTS, owner, search_world
 
 from fedrank.core.errors import ConfigError, RunError
-from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.search.broker import BrokerApp
 from fedrank.deploy.search.federation import Federation, FederationFile, OwnerCard
 from fedrank.deploy.search.folder import OwnerFolder
 from fedrank.texts.served.owner import OwnerSettings
+from fedrank_zoo.threaded_server import ThreadedServer
 
 pytest.importorskip("tantivy")
 

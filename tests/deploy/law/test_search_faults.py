@@ -22,7 +22,6 @@ from fedrank.cli.search import broker as serve_broker
 from fedrank.deploy.http.app import HttpApp, RequestCounts
 from fedrank.deploy.http.client import HttpClient
 from fedrank.deploy.http.guard import Guard
-from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.search import broker as brokers
 from fedrank.deploy.search.broker import BrokerApp
 from fedrank.deploy.search.federation import (
@@ -41,6 +40,7 @@ from fedrank.deploy.search.service import OwnerApp
 from fedrank.deploy.search.statistics import SpentError
 from fedrank.texts.served.envelopes import Question, key_of
 from fedrank.texts.served.owner import Owner
+from fedrank_zoo.threaded_server import ThreadedServer
 
 pytest.importorskip("tantivy")
 

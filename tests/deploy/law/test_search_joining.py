@@ -14,7 +14,6 @@ from search_worlds import TEXTS, write_documents
 from fedrank.cli.search import allow, compare_words
 from fedrank.core.errors import ConfigError, RunError
 from fedrank.deploy.http.client import HttpClient
-from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.search import broker, joining
 from fedrank.deploy.search.broker import BrokerApp
 from fedrank.deploy.search.federation import (
@@ -34,6 +33,7 @@ from fedrank.texts.served.documents import Document
 from fedrank.texts.served.envelopes import key_of, key_text
 from fedrank.texts.served.rights import OPEN, identify, may_read, readers_text
 from fedrank.texts.served.statistics import StatisticsTerms
+from fedrank_zoo.threaded_server import ThreadedServer
 
 pytest.importorskip("tantivy")
 

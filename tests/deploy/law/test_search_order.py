@@ -9,7 +9,6 @@ from device_worlds import TERMS
 from search_worlds import TEXTS, owner, search_world, write_federation
 
 from fedrank.core.errors import ConfigError
-from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.search import federation
 from fedrank.deploy.search.broker import BrokerApp
 from fedrank.deploy.search.federation import (
@@ -22,6 +21,7 @@ from fedrank.deploy.search.federation import (
     read_federation,
 )
 from fedrank.texts.served.owner import NAMES, OwnerSettings
+from fedrank_zoo.threaded_server import ThreadedServer
 
 pytest.importorskip("tantivy")
 

@@ -10,10 +10,10 @@ import pytest
 from search_worlds import search_world
 
 from fedrank.core.errors import RunError
-from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.search.federation import Federation, RankingTerms
 from fedrank.deploy.search.portal import PortalApp
 from fedrank.texts.served.owner import OwnerSettings
+from fedrank_zoo.threaded_server import ThreadedServer
 
 pytest.importorskip("tantivy")
 

@@ -12,7 +12,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from search_worlds import owner, search_world
 
 from fedrank.core.errors import ConfigError, FormatError, RunError, WireError
-from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.search.federation import Federation
 from fedrank.deploy.search.portal import PortalApp
 from fedrank.deploy.search.service import Operator
@@ -33,6 +32,7 @@ from fedrank.texts.served.rights import (
     readers_text,
     sign_person,
 )
+from fedrank_zoo.threaded_server import ThreadedServer
 
 pytest.importorskip("tantivy")
 

@@ -36,7 +36,8 @@ from server_worlds import (  # noqa: F401
 )
 
 from fedrank.core.errors import ConfigError, MissingExtraError, RunError
-from fedrank.deploy.http.server import ThreadedServer, serve
+from fedrank.deploy.http.server import serve
+from fedrank_zoo.threaded_server import ThreadedServer
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -12,7 +12,8 @@ from hub_fakes import FakeHub, app_of, ask
 
 from fedrank.core.errors import ConfigError
 from fedrank.deploy.http import server as certificate_module
-from fedrank.deploy.http.server import ThreadedServer, serve
+from fedrank.deploy.http.server import serve
+from fedrank_zoo.threaded_server import ThreadedServer
 
 
 def free_port():

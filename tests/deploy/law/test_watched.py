@@ -11,13 +11,13 @@ import pytest
 from search_worlds import search_world
 
 from fedrank.core.errors import MissingDataError
-from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.search import service
 from fedrank.deploy.search import watched as watched_
 from fedrank.deploy.search.folder import OwnerFolder
 from fedrank.deploy.search.service import owner_app
 from fedrank.deploy.search.watched import WatchedFolder
 from fedrank.texts.served.engines.tantivy import TantivyEngine
+from fedrank_zoo.threaded_server import ThreadedServer
 
 pytest.importorskip("tantivy")
 

@@ -21,7 +21,7 @@ import numpy as np
 from fedrank.deploy.platforms.client import visits
 from fedrank.deploy.platforms.folder import Terms
 from fedrank.engine.settings import from_dict
-from planning_worlds import Application, Direct, coordinator_in, platform_in, simulated
+from planning_worlds import Application, Direct, coordinator_in, platform_in, seeded, simulated
 
 stay, explorers, rounds = 3, 3, 15
 world = {"preset": "tension", "candidates": 4, "slate": 2, "time_budget": 2 * stay}
@@ -38,7 +38,7 @@ def before(users):
         models.append(coordinator.state.model)
 
 clients = [Application(platforms, index, None, before) for index in range(2)]
-earned = [one.engagement for one in visits(agreed, clients, rounds // stay, seeded=True)]
+earned = [one.engagement for one in visits(seeded(agreed), clients, rounds // stay)]
 state, _, seen = simulated(agreed, rounds)
 np.testing.assert_allclose(models[0], state.model, rtol=1e-5)
 np.testing.assert_allclose(earned, seen["world"]["engagement"][:, 0], rtol=1e-5)

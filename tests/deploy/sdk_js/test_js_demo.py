@@ -14,8 +14,8 @@ from js_sdk import built
 
 import fedrank.deploy.demo
 from fedrank.deploy.demo import demo_app
-from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub.folder import HubFolder
+from fedrank_zoo.threaded_server import ThreadedServer
 
 PAGE = Path(fedrank.deploy.demo.__file__).parent / "page"
 #: Seconds in which the simulated visitors teach the ranker; a quiet machine needs twenty.

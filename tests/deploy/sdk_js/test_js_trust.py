@@ -20,13 +20,13 @@ from relay_worlds import FEATURES, relayed
 from token_worlds import ENROLMENT, token_app
 
 from fedrank.deploy.http.routes import json_response
-from fedrank.deploy.http.server import ThreadedServer
 from fedrank.deploy.hub import service
 from fedrank.deploy.hub.attestation import Attestor, Door, NotAttestedError
 from fedrank.deploy.hub.audit import audit_folder, replay_log
 from fedrank.deploy.hub.folder import HubFolder
 from fedrank.deploy.hub.tokens import new_offer
 from fedrank.deploy.oblivious.relay import RelaySettings
+from fedrank_zoo.threaded_server import ThreadedServer
 
 pytestmark = pytest.mark.minutes
 

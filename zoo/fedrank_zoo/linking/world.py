@@ -169,7 +169,7 @@ def _close_when_done(hub: Hub, devices: int) -> None:
 
 @contextlib.contextmanager
 def _serve(folder: Path, settings: LinkAttack, mode: str, record: Record) -> Iterator[tuple[Hub, str, str | None]]:
-    from fedrank.deploy.http.server import ThreadedServer
+    from fedrank_zoo.threaded_server import ThreadedServer
 
     home = HubFolder(folder / "hub")
     home.prepare(settings.hub(mode, _FEATURES))

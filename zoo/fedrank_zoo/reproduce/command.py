@@ -7,13 +7,11 @@ from pathlib import Path
 from cyclopts import App
 
 from fedrank.cli.report import drawn
-from fedrank.cli.terminal import AsJson, Names, Quiet, headline, listener, print_json, say
-from fedrank.core import registry
+from fedrank.cli.terminal import AsJson, Names, Quiet, add_plug_ins, headline, listener, print_json, say
 from fedrank.core.errors import ConfigError, FedrankError, UnknownNameError
 
 app = App(name="reproduce")
-for _name, _command in registry.commands_below("reproduce").items():
-    app.command(_command, name=_name)
+add_plug_ins(app, "reproduce")
 
 
 @app.default

@@ -1,6 +1,6 @@
-"""One device of a fleet, with a simulated user: ``python -m fedrank.deploy.fleet_device``.
+"""One device of a fleet, with a simulated user: ``python -m fedrank_zoo.fleet.device``.
 
-Started by :mod:`fedrank.deploy.fleet`, which writes the settings to its standard input; the end of that
+Started by :mod:`fedrank_zoo.fleet.processes`, which writes the settings to its standard input; the end of that
 input ends the device. Needs NumPy and the standard library only, like the SDK that it uses.
 """
 
@@ -28,7 +28,7 @@ class Person:
     """A simulated user who asks random queries and clicks as in :mod:`fedrank.ranking.clicks.cascade`.
 
     Args:
-        world: Folder that :func:`fedrank.deploy.fleet.write_world` wrote.
+        world: Folder that :func:`fedrank_zoo.fleet.processes.write_world` wrote.
         number: Number of the device.
         devices: Number of devices.
         share: Ask only queries of this device's own share.

@@ -115,7 +115,7 @@ def fleet(settings: FleetSettings, queries: QuerySet, user: CascadeUser, folder:
 
 
 def _device(home: Path, settings: FleetSettings, number: int) -> subprocess.Popen:
-    command = [sys.executable, "-m", "fedrank.deploy.fleet_device", str(home), str(number), str(settings.devices)]
+    command = [sys.executable, "-m", "fedrank_zoo.fleet.device", str(home), str(number), str(settings.devices)]
     # One thread each: fifty processes with a pool of threads each would fight for the cores.
     threads = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
     try:

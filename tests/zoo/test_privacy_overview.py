@@ -5,7 +5,7 @@ import math
 
 from fedrank.cli.main import call
 from fedrank.core.privacy_report import PrivacyReport, Promise, Unit
-from fedrank.engine.promises import DEFAULTS, Promised
+from fedrank_zoo.promises import DEFAULTS, Promised
 
 
 def rows(capsys, *arguments):

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from worlds import tiny_queries
 
-from fedrank.core.errors import ConfigError
-from fedrank.deploy.fleet import FleetSettings, crashes, fleet, look, write_world
-from fedrank.deploy.fleet_device import Person
+from fedrank.cli.main import call
+from fedrank.core.errors import ConfigError, RunError
 from fedrank.ranking.clicks.cascade import cascade, pattern_probabilities
+from fedrank_zoo.fleet import command
+from fedrank_zoo.fleet.device import Person
+from fedrank_zoo.fleet.processes import FleetSettings, crashes, fleet, look, write_world
 
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nobody listens
 
@@ -99,7 +101,7 @@ def test_a_device_ends_when_its_parent_is_gone(tmp_path):
         "most_epsilon": 1.0,
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "fedrank.deploy.fleet_device", str(tmp_path), "0", "1"], stdin=subprocess.PIPE
+        [sys.executable, "-m", "fedrank_zoo.fleet.device", str(tmp_path), "0", "1"], stdin=subprocess.PIPE
     )
     process.stdin.write(json.dumps(told).encode() + b"\n")
     process.stdin.close()  # as when the parent was killed
@@ -111,3 +113,25 @@ def test_a_fleet_is_checked(tmp_path):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             FleetSettings(NOWHERE, "token", **wrong)
     assert look(NOWHERE) is None
+
+
+def test_a_fleet_without_a_hub_says_so(tmp_path, capsys):
+    assert call(["hub", "simulate", str(tmp_path / "hub")]) == 1
+    assert "no hub is being served" in capsys.readouterr().err
+    assert call(["hub", "simulate", "http://127.0.0.1:9"]) == 1
+    assert "--enrolment" in capsys.readouterr().err
+    (tmp_path / "enrolment.token").write_text("x" * 20)
+    enrolment = ["--enrolment", str(tmp_path / "enrolment.token")]
+    assert call(["hub", "simulate", "http://127.0.0.1:9", *enrolment, "--devices", "0"]) == 1
+    assert "devices must be" in capsys.readouterr().err
+
+
+def test_an_enrolment_token_is_read_from_a_file(tmp_path):
+    """Every user of a machine can read the words of a command."""
+    file = tmp_path / "enrolment.token"
+    file.write_text("token-of-this-test\n", encoding="ascii")
+    hub = "http://127.0.0.1:9"
+    assert command._where(hub, file) == (hub, "token-of-this-test")
+    file.write_bytes(b"\xff")
+    with pytest.raises(RunError, match="cannot be read"):
+        command._where(hub, file)

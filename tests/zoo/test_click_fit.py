@@ -39,7 +39,7 @@ def exact(fitted, pair):
     stop = 1 - (1 - fitted.satisfaction[pair]) * fitted.perseverance
     rows = tuple(tuple(row[: rank + 1]) for rank, row in enumerate(fitted.examine))
     user = CascadeUser("one", tuple(fitted.attraction[pair]), tuple(stop), DEPTH, rows, 1 - fitted.perseverance)
-    return np.asarray(pattern_probabilities(user, np.arange(DEPTH), np.ones(DEPTH, bool), np), np.float64)
+    return np.asarray(pattern_probabilities(user, np.arange(DEPTH), np.ones(DEPTH, bool)), np.float64)
 
 
 def simulated(fitted, n):

@@ -28,7 +28,7 @@ def expected_reward(weights):
         for document in ranking:
             p *= np.exp(scores[document]) / np.exp(scores[left]).sum()
             left.remove(document)
-        total += p * (np.asarray(pattern_probabilities(USER, LABELS[list(ranking)], np.ones(3, bool), np)) @ REWARD)
+        total += p * (np.asarray(pattern_probabilities(USER, LABELS[list(ranking)], np.ones(3, bool))) @ REWARD)
     return total
 
 
@@ -49,7 +49,7 @@ def test_the_mean_gradient_is_that_of_the_expected_reward():
         for document in ranking:
             p *= np.exp(scores[document]) / np.exp(scores[left]).sum()
             left.remove(document)
-        clicks = np.asarray(pattern_probabilities(USER, LABELS[list(ranking)], np.ones(3, bool), np))
+        clicks = np.asarray(pattern_probabilities(USER, LABELS[list(ranking)], np.ones(3, bool)))
         mean += p * clicks[pattern] * gradient
     step = 1e-5
     differences = [

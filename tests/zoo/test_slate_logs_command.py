@@ -7,7 +7,8 @@ import pytest
 from fedrank.cli.main import call
 
 
-def test_logs_are_judged_in_a_table_and_as_json(tmp_path, capsys):
+def test_logs_are_judged_in_a_table_and_as_json(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")  # a table is as wide as this
     assert call(["slates", "evaluate", str(tmp_path / "logs"), "--example"]) == 0
     said = capsys.readouterr().out
     assert "choosy" in said and "sips" in said and "Made up" in said and "2,000 slates judged" in said

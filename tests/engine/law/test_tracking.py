@@ -34,7 +34,7 @@ class Crash(Listener):
 
 def plain(split, measure):
     """A measure's name in letters that every library takes."""
-    return f"{split}/{measure}".replace("@", " at ").replace("(", "").replace(")", "")
+    return f"{split}/{measure}".replace("@", " at ").translate(str.maketrans("", "", "()='"))
 
 
 def crashed_and_resumed(folder, names):

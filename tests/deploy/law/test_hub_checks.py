@@ -1,6 +1,7 @@
 """Some devices compare the newest model with the best one; a hub whose model sinks halts and says so."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import sqlite3
@@ -118,7 +119,8 @@ def test_a_hub_that_dies_while_it_halts_halts_again(tmp_path, monkeypatch, step)
                 for d in learn[: hub.settings.cohort]:
                     await hub.report(number, d, private(hub.terms.reply, d, 0))
                 if len(learn) < hub.settings.cohort:
-                    await hub.close_round(empty=True)
+                    with contextlib.suppress(StoreError):  # it may be this close that it dies at
+                        await hub.close_round(empty=True)
                 for _ in range(500):
                     if died or hub.view.round > number or hub.view.over:
                         break

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from fedrank.core.errors import ConfigError, DataError, UnknownNameError
-from fedrank.silos.data.splits import Rows, Sizes, pool_training_rows, split, split_many, training_notes, undefined_auc
+from fedrank.silos.data.splits import Rows, Sizes, split, split_many, training_notes, undefined_auc
 from fedrank.silos.data.tables import Silo, SiloTable
+from fedrank_zoo.local_only import pool_training_rows
 
 SIZES = Sizes(6, 0.4)
 

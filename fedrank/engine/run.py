@@ -67,11 +67,19 @@ def run_experiment(
         config = from_dict(dict.fromkeys(own or (), OWN), config).resolved()
     except UnknownNameError as error:
         raise ConfigError(f"{error} So that no object can be given for it.") from error
-    experiment = task.build(config, Given(data_folder, protocol, data, own or {}))
+    experiment = _build(task, config, Given(data_folder, protocol, data, own or {}))
     runner = task.runner(experiment, home, listener)  # first: a bad configuration leaves nothing behind
     home.create(config)
     with home.lock():
         return runner.run()
+
+
+def _build(task: Any, config: RunConfig, given: Given) -> Any:
+    """The experiment of a configuration; refuses objects where the task takes names alone."""
+    if given.own and not task.takes_own:
+        name = next(iter(given.own))
+        raise ConfigError(f"{name}: runs of the task {task.name!r} take no object here; give a name.")
+    return task.build(config, given)
 
 
 def config_of(what: RunConfig | Protocol | str, settings: Mapping[str, Any]) -> Any:
@@ -150,5 +158,5 @@ def resume_experiment(
             return home.path
         listener.stage("Loading the data")
         task = task or task_of(config.protocol)
-        experiment = task.build(config, Given(data_folder, protocol, data, own or {}))
+        experiment = _build(task, config, Given(data_folder, protocol, data, own or {}))
         return task.runner(experiment, home, listener).run()

@@ -72,18 +72,6 @@ class Given:
     data: Any = None
     own: Mapping[str, Any] = field(default_factory=dict)
 
-    def refuse_own(self, task: str) -> None:
-        """Refuse objects in place of names, for a task that takes none.
-
-        Args:
-            task: Name of the task.
-
-        Raises:
-            ConfigError: There is one.
-        """
-        if self.own:
-            raise ConfigError(f"{next(iter(self.own))}: runs of the task {task!r} take no object here; give a name.")
-
 
 class Task(abc.ABC, Generic[Config]):
     """A kind of learning, and the way it is run.
@@ -95,6 +83,7 @@ class Task(abc.ABC, Generic[Config]):
         runner: Makes the runner of a built experiment in its directory.
         reader: How the task's data is read; None: it makes its data up itself.
         model: Class of its models; None: it does not say how they score.
+        takes_own: True if its runs take objects of the caller's own in place of names of settings.
         no_network: Why its runs cannot be carried over a network by requests to nodes; empty: they can.
         simulated: Dotted names of settings that mean something in a simulation only, besides those of every run.
     """
@@ -106,7 +95,13 @@ class Task(abc.ABC, Generic[Config]):
     reader: Reader[Any] | None = None
     model: type[Model] | None = None
     no_network: str = ""
+    takes_own: bool = False
     simulated: tuple[str, ...] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not hasattr(cls, "runner"):
+            raise TypeError(f"{cls.__name__} is a task without a runner: an attribute of its class.")
 
     @abc.abstractmethod
     def build(self, config: Config, given: Given = Given()) -> Experiment:

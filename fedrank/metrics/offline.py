@@ -1,12 +1,14 @@
 """Offline metrics: the quality of a ranking, computed from relevance labels; and that of a classifier.
 
 The classifiers of silos are measured by :func:`host_auc` and :func:`host_log_loss`. All others have one signature,
-``fn(scores, labels, where, *, k=None, ties="fixed") -> values``, arrays of NumPy:
+``fn(scores, labels, where, *, k=None, ties="fixed", best=None) -> values``, arrays of NumPy:
 
 - ``scores``: float32 [..., d]; higher is better. None: the documents stand in ranked order, padding last.
 - ``labels``: int32 [..., d], 0 = not relevant, at most 30.
 - ``where``: bool [..., d], False on padding, which never ranks and never counts.
 - ``k``: the cutoff; None looks at the whole list.
+- ``best``: labels of each list from the highest down, where they are known and padding has the label 0; None: they are
+  sorted.
 - ``ties``: how equal scores are ordered. ``"fixed"``: the lower index first. ``"expected"``: the exact mean over all
   orders (McSherry & Najork 2008).
 
@@ -61,10 +63,9 @@ class _Ranked(NamedTuple):
     where: Bool[AnyArray, "*lists d"]  # False on padding
     labels: Int[AnyArray, "*lists d"]  # 0 on padding
     ties: str  # one of TIES
-    first: Int[
-        np.ndarray, "*#lists d"
-    ]  # index of the first rank of each document's tie group: its own if ties are broken
+    first: Int[AnyArray, "*#lists d"]  # index of the tie group's first rank; a document's own where ties are broken
     last: Int[AnyArray, "*#lists d"]  # index of the tie group's last rank
+    best: Int[AnyArray, "*#lists d"]  # labels from the highest down
 
     @property
     def size(self) -> Int[AnyArray, "*#lists d"]:
@@ -89,27 +90,35 @@ class _Ranked(NamedTuple):
         return x if self.ties == "fixed" else self.group_sum(x) / self.size
 
 
-def _rank_lists(scores: Scores | None, labels: Labels, where: Where, ties: str) -> _Ranked:
+def _rank_lists(
+    scores: Scores | None,
+    labels: Labels,
+    where: Where,
+    ties: str,
+    best: Integer[AnyArray, "*#lists d"] | None,
+) -> _Ranked:
     """The lists sorted by score, highest first, with padding last and ties treated as asked."""
     if ties not in TIES:
         raise ConfigError(f"ties must be one of {', '.join(TIES)}, got {ties!r}.")
     where, index = np.asarray(where), np.arange(labels.shape[-1])
-    labels = np.where(where, labels, 0)
+    if best is None:
+        labels = np.where(where, labels, 0)
+        best = -np.sort(-labels, axis=-1)
     if scores is None:
-        return _Ranked(where, labels, "fixed", index, index)
-    scores = np.asarray(scores)
+        return _Ranked(where, np.asarray(labels), "fixed", index, index, best)
+    scores = np.asarray(scores, np.float32)
     # Padding sorts last whatever its score; −0 and 0 are the same score. The sort is stable: the lower index first.
     falling = np.where(scores == 0, np.float32(0), -scores)
     order = np.lexsort((falling, ~where), axis=-1)
     falling, padding, labels = (np.take_along_axis(one, order, axis=-1) for one in (falling, ~where, labels))
     if ties == "fixed":
-        return _Ranked(where, labels, ties, index, index)
+        return _Ranked(where, labels, ties, index, index, best)
     new = (falling[..., 1:] != falling[..., :-1]) | (padding[..., 1:] != padding[..., :-1])
     edge = np.ones_like(padding[..., :1])
     first = np.where(np.concatenate([edge, new], axis=-1), index, 0)
     last = np.where(np.concatenate([new, edge], axis=-1), index, scores.shape[-1])
     last = np.minimum.accumulate(last[..., ::-1], axis=-1)[..., ::-1]
-    return _Ranked(where, labels, ties, np.maximum.accumulate(first, axis=-1), last)
+    return _Ranked(where, labels, ties, np.maximum.accumulate(first, axis=-1), last, best)
 
 
 def _register_metric(name: str, summary: str, citation: str = "") -> Callable[..., Callable[..., Values]]:
@@ -124,9 +133,10 @@ def _register_metric(name: str, summary: str, citation: str = "") -> Callable[..
             *,
             k: int | None = None,
             ties: str = "fixed",
+            best: Integer[AnyArray, "*#lists d"] | None = None,
             **settings: Any,
         ) -> Values:
-            return np.asarray(measure(_rank_lists(scores, labels, where, ties), k, **settings))
+            return np.asarray(measure(_rank_lists(scores, labels, where, ties, best), k, **settings))
 
         return OFFLINE.register(name, summary=summary, citation=citation)(metric)
 
@@ -188,9 +198,8 @@ def ndcg(ranked: _Ranked, k: int | None, dcg: str = "log2") -> PerList:
     """
     if dcg not in GAINS:
         raise ConfigError(f"dcg of nDCG must be one of {', '.join(GAINS)}, got {dcg!r}.")
-    gain = GAINS[dcg](ranked.labels)
-    discount = _weights(lambda rank: 1 / np.log2(1 + rank), ranked, k)
-    return _ratio(_weigh(ranked.group_mean(gain), discount), _weigh(-np.sort(-gain, axis=-1), discount))
+    gain, discount = GAINS[dcg], _weights(lambda rank: 1 / np.log2(1 + rank), ranked, k)
+    return _ratio(_weigh(ranked.group_mean(gain(ranked.labels)), discount), _weigh(gain(ranked.best), discount))
 
 
 @_register_metric("RR", summary="1 over the rank of the first relevant document.", citation="voorhees1999trec8qa")

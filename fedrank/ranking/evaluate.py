@@ -3,8 +3,8 @@
 The top ranks of a query fix the probability of each click pattern in closed form; the metric's value of each pattern
 weighs it. What remains is the sum over patterns, 1,024 of them for ten ranks. All of it is computed with NumPy.
 
-Documents are scored first, then all parts are measured as one array, so that a small collection costs one compilation;
-each part's mean is taken afterwards, over all its queries and over its judged ones (those with a relevant document).
+Documents are scored first, then all parts are measured, a small collection as one array; each part's mean is taken
+afterwards, over all its queries and over its judged ones (those with a relevant document).
 
 Scores of documents come from a kernel on the CPU where it knows the ranker, else from JAX. A run's evaluation and a
 model that is loaded from a file score here, so that they agree to the last bit.
@@ -159,6 +159,8 @@ def measure_queries(
         rng_bits: uint32 [orders, q] for shuffles of equal scores; None keeps the order of the data.
     """
     sums: dict[str, np.ndarray] = {}
+    labels = np.where(where, labels, 0)
+    best = -np.sort(-labels, axis=-1)
     orders = np.zeros((1, len(where)), np.uint32) if rng_bits is None else rng_bits
     for bits in orders:
         order = ranking(scores, where, tie_breakers(bits, where.shape[1], rng_bits is not None))
@@ -171,7 +173,7 @@ def measure_queries(
                 order.shape[:-1]
             )
         for name in measures:
-            values[name] = offline_metric(name)(None, ranked, shown)
+            values[name] = offline_metric(name)(None, ranked, shown, best=best)
         for name, found in values.items():
             sums[name] = sums[name] + found if name in sums else found
     return {name: total / np.float32(len(orders)) for name, total in sums.items()}

@@ -29,6 +29,7 @@ class RankingTask(Task[RankingRun]):
     model = RankingModel
     settings = DeviceRun
     runner = RankingRunner
+    takes_own = True
 
     @override
     def build(self, config: RankingRun, given: Given = Given()) -> Experiment:

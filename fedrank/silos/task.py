@@ -34,7 +34,6 @@ class SilosTask(Task[SiloRun]):
 
     @override
     def build(self, config: SiloRun, given: Given = Given()) -> SiloExperiment:
-        given.refuse_own(self.name)
         return build_silos(config, given.folder, protocol=given.protocol, data=given.data)
 
     @override

@@ -34,7 +34,6 @@ class SlatesTask(Task[SlatesRun]):
 
     @override
     def build(self, config: SlatesRun, given: Given = Given()) -> SlateExperiment:
-        given.refuse_own(self.name)
         why = f"A run of {config.protocol}"
         if not getattr(given.protocol or config.played, "plans", False):
             require_jax(f"{why}, whose platforms have networks,")

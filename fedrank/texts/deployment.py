@@ -388,7 +388,12 @@ def rows_after_setup(remembered: dict[str, np.ndarray]) -> SketchRows:
     return alone(rows)
 
 
+@functools.partial(jit, static_argnums=0)
+def _scores(protocol: SiloSketch, x: Any, model: Any) -> jax.Array:
+    return protocol.learner.scores(model, x)
+
+
 def _values(protocol: SiloSketch, measure: str, rows: SketchRows, model: Any) -> Float32[np.ndarray, " queries"]:
     """Value of each of the silo's queries."""
     mine = jax.tree.map(lambda leaf: leaf[0, 0, 0], rows)
-    return offline_metric(measure)(jit(protocol.learner.scores)(model, mine.x), mine.y, mine.where)
+    return offline_metric(measure)(_scores(protocol, mine.x, model), mine.y, mine.where)

@@ -32,8 +32,8 @@ class TextsTask(Task[TextsRun]):
 
     @override
     def build(self, config: TextsRun, given: Given = Given()) -> TextExperiment:
-        given.refuse_own(self.name)  # a protocol of the caller's own is the configuration's method
         require_jax(f"A run of {config.protocol}")
+        # A protocol of the caller's own is the configuration's method.
         return build_texts(config, given.folder, data=given.data)
 
     @override

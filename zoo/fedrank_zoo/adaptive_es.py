@@ -46,7 +46,7 @@ from fedrank.ranking.foltr_es.presentations import AntitheticHalves, Presentatio
 from fedrank.ranking.mechanisms import RewardMechanism
 from fedrank.ranking.mechanisms.randomised_response import RandomisedResponse
 from fedrank.ranking.sessions.devices import draw_queries, run_sessions
-from fedrank.ranking.sessions.reference import Lists, Trial
+from fedrank.ranking.sessions.reference import Interactions, Perturbed
 
 #: Perturbations that the server holds at once.
 _CHUNK = 1024
@@ -174,8 +174,8 @@ class ShapedHalves(AntitheticHalves):
         about = draw_queries(queries, own, draws.queries)
 
         def half(center, about, clicks, ties):  # the perturbation is in the model already
-            trial = Trial(s.ranker, s.users, own.user, data, center, draws.seed)
-            sessions = run_sessions(trial, (0.0,), Lists(about[None], clicks[None], ties[None]), s.ties)
+            model = Perturbed(s.ranker, s.users, own.user, data, center, draws.seed)
+            sessions = run_sessions(model, (0.0,), Interactions(about[None], clicks[None], ties[None]), s.ties)
             return jax.tree.map(lambda leaf: leaf[0], sessions)
 
         centers = jnp.stack([weights + away, weights - away])

@@ -260,6 +260,7 @@ def pattern_probabilities(
     >>> pattern_probabilities(always, np.zeros(2, np.int32), np.ones(2, bool)).tolist()
     [0.0, 0.25, 0.0, 0.75]
     """
+    labels = np.where(where, labels, 0)
     click, stop = (np.asarray(table, np.float32)[labels] for table in (user.click, user.stop))
     click = np.where(where, click, np.float32(0))
     reading = np.ones((*labels.shape[:-1], 1), np.float32)

@@ -19,7 +19,7 @@ from fedrank.core.lazy import jnp
 from fedrank.core.protocol import Party
 from fedrank.ranking.sessions.devices import Device, check_ties, draw_queries, run_interleaved, run_sessions
 from fedrank.ranking.sessions.kernel import HostSessions, host_interleaved
-from fedrank.ranking.sessions.reference import Lists, SessionResults, Trial
+from fedrank.ranking.sessions.reference import Interactions, Perturbed, SessionResults
 
 
 class Presentation(abc.ABC):
@@ -55,9 +55,9 @@ class Presentation(abc.ABC):
             Results of shape [lists, interactions of a list], and int32 [halves, interactions of a half].
         """
         (data, queries), own = party.shared, party.own
-        trial = Trial(s.ranker, s.users, own.user, data, request.weights, draws.seed)
-        lists = Lists(draw_queries(queries, own, draws.queries), draws.clicks, draws.ties)
-        sessions = run_sessions(trial, self.steps(s.sigma), lists, s.ties)
+        model = Perturbed(s.ranker, s.users, own.user, data, request.weights, draws.seed)
+        lists = Interactions(draw_queries(queries, own, draws.queries), draws.clicks, draws.ties)
+        sessions = run_sessions(model, self.steps(s.sigma), lists, s.ties)
         return sessions, sessions.patterns
 
     def show_cohort(
@@ -117,15 +117,17 @@ class Interleaved(Presentation):
     @override
     def show(self, s, request, party, draws):
         (data, queries), own = party.shared, party.own
-        trial = Trial(s.ranker, s.users, own.user, data, request.weights, draws.seed)
-        lists = Lists(draw_queries(queries, own, draws.queries)[0], draws.clicks[0], draws.ties[0], draws.toss[0])
-        found = run_interleaved(trial, s.sigma, lists, s.ties)
+        model = Perturbed(s.ranker, s.users, own.user, data, request.weights, draws.seed)
+        lists = Interactions(
+            draw_queries(queries, own, draws.queries)[0], draws.clicks[0], draws.ties[0], draws.toss[0]
+        )
+        found = run_interleaved(model, s.sigma, lists, s.ties)
         return SessionResults(found.shown.patterns[None], found.shown.ndcg[None]), jnp.asarray(found.credited)
 
     @override
     def show_cohort(self, s, kernel, weights, own, about, draws, words, places):
-        cohort = Trial(s.ranker, s.users, np.asarray(own.user), kernel.data, weights, draws.seed)
-        lists = Lists(about[..., 0, :], draws.clicks[..., 0, :, :], draws.ties[..., 0, :], draws.toss[..., 0, :])
+        cohort = Perturbed(s.ranker, s.users, np.asarray(own.user), kernel.data, weights, draws.seed)
+        lists = Interactions(about[..., 0, :], draws.clicks[..., 0, :, :], draws.ties[..., 0, :], draws.toss[..., 0, :])
         found = host_interleaved(cohort, s.sigma, lists, check_ties(s.ties))
         shown = SessionResults(found.shown.patterns[..., None, :], found.shown.ndcg[..., None, :])
         return shown, np.asarray(found.credited)

@@ -31,7 +31,7 @@ from fedrank.ranking.data.queries import FeatureBlocks, PaddedQueries
 from fedrank.ranking.on_device import ClicksToReply
 from fedrank.ranking.rankers.base import Ranker
 from fedrank.ranking.sessions import kernel, reference
-from fedrank.ranking.sessions.reference import InterleavedResults, Lists, SessionResults, Trial
+from fedrank.ranking.sessions.reference import Interactions, InterleavedResults, Perturbed, SessionResults
 
 #: How equal scores are ordered: as the documents stand in the data, or shuffled anew in each interaction.
 TIES = ("fixed", "random")
@@ -83,13 +83,15 @@ def check_fit(
         raise ConfigError(f"shares name queries up to {queries.max()}, the data has {known}.")
 
 
-def run_sessions(trial: Trial, steps: tuple[float, ...], lists: Lists, ties: str = "fixed") -> SessionResults:
+def run_sessions(
+    model: Perturbed, steps: tuple[float, ...], lists: Interactions, ties: str = "fixed"
+) -> SessionResults:
     """One party's sessions with a model that is perturbed along one direction: H steps along it, K queries at each.
 
     The model of step h is ``center + steps[h] · perturbation(seed)``.
 
     Args:
-        trial: The model, the user and the queries.
+        model: The model, the user and the queries.
         steps: H numbers, such as (σ, −σ) for antithetic halves.
         lists: The interactions, [H, K].
         ties: ``"fixed"`` or ``"random"``: the order of equal scores.
@@ -97,24 +99,29 @@ def run_sessions(trial: Trial, steps: tuple[float, ...], lists: Lists, ties: str
     Returns:
         The clicks and the quality of what was shown, [H, K] each.
     """
-    layout: Any = kernel if isinstance(trial.data, FeatureBlocks) else reference
-    return layout.run_sessions(trial, steps, lists, check_ties(ties))
+    layout: Any = kernel if isinstance(model.data, FeatureBlocks) else reference
+    return layout.run_sessions(model, steps, lists, check_ties(ties))
 
 
-def run_interleaved(trial: Trial, step: float, lists: Lists, ties: str = "fixed") -> InterleavedResults:
+def run_interleaved(model: Perturbed, step: float, lists: Interactions, ties: str = "fixed") -> InterleavedResults:
     """One party's sessions with lists that ``center + step · perturbation(seed)`` and its opposite make together.
 
     Args:
-        trial: The model, the user and the queries.
+        model: The model, the user and the queries.
         step: How far both are from the model.
         lists: The interactions, [K], with tosses. The order of equal scores is the same for both rankers.
         ties: ``"fixed"`` or ``"random"``.
 
     Returns:
         The clicks and the quality of what was shown, [K] each, and the clicks as each ranker is credited with them.
+
+    Raises:
+        ValueError: There are no tosses.
     """
-    layout: Any = kernel if isinstance(trial.data, FeatureBlocks) else reference
-    return layout.run_interleaved(trial, step, lists, check_ties(ties))
+    if lists.toss is None:
+        raise ValueError("lists of two rankers need tosses")
+    layout: Any = kernel if isinstance(model.data, FeatureBlocks) else reference
+    return layout.run_interleaved(model, step, lists, check_ties(ties))
 
 
 #: One integer for each device; None for a default.

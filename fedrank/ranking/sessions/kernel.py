@@ -34,7 +34,7 @@ from fedrank.core.rng import normal_table
 from fedrank.ranking.clicks.cascade import CascadeUser, decision_tables
 from fedrank.ranking.data.queries import FeatureBlocks
 from fedrank.ranking.rankers.base import Ranker
-from fedrank.ranking.sessions.reference import InterleavedResults, Lists, SessionResults, Trial
+from fedrank.ranking.sessions.reference import Interactions, InterleavedResults, Perturbed, SessionResults
 from fedrank.ranking.sessions.tiles import (
     ROWS,
     best_tiles,
@@ -478,17 +478,17 @@ def kernel_shape(ranker: Ranker) -> tuple[int, int]:
     return shape
 
 
-def run_sessions(trial: Trial, steps: tuple[float, ...], lists: Lists, random_ties: bool) -> SessionResults:
+def run_sessions(model: Perturbed, steps: tuple[float, ...], lists: Interactions, random_ties: bool) -> SessionResults:
     """Sessions; arguments as in :func:`fedrank.ranking.sessions.devices.run_sessions`.
 
     ``vmap`` over parties (and over runs) becomes one call of the kernel.
     """
-    return SessionResults(*_call(_sessions, trial, freeze(steps, np.float32), random_ties, lists[:3]))
+    return SessionResults(*_call(_sessions, model, freeze(steps, np.float32), random_ties, lists.arrays))
 
 
-def run_interleaved(trial: Trial, step: float, lists: Lists, random_ties: bool) -> InterleavedResults:
+def run_interleaved(model: Perturbed, step: float, lists: Interactions, random_ties: bool) -> InterleavedResults:
     """Lists made of two rankers' lists; arguments as in :func:`fedrank.ranking.sessions.devices.run_interleaved`."""
-    *shown, credited = _call(_interleave, trial, np.float32(step), random_ties, lists)
+    *shown, credited = _call(_interleave, model, np.float32(step), random_ties, lists.arrays)
     return InterleavedResults(SessionResults(*shown), credited)
 
 
@@ -589,32 +589,32 @@ def perturbations_at_hand(seeds: UInt32[AnyArray, "*runs parties"], size: int) -
     return found if found is not None and found.shape[1] == size else None
 
 
-def host_interleaved(trial: Trial, step: float, lists: Lists, random_ties: bool) -> InterleavedResults:
+def host_interleaved(model: Perturbed, step: float, lists: Interactions, random_ties: bool) -> InterleavedResults:
     """:func:`run_interleaved` of a cohort, without JAX.
 
     Leading axes are runs and parties, of length 1 where an argument is the same along them. ``credited`` is
     ``[*lead, 2, interactions]``.
     """
-    host = _settings(_interleave, trial, np.float32(step), random_ties)
-    *shown, credited = host(trial.center, trial.user_index, trial.seed, *lists)
+    host = _settings(_interleave, model, np.float32(step), random_ties)
+    *shown, credited = host(model.center, model.user_index, model.seed, *lists.arrays)
     return InterleavedResults(SessionResults(*shown), credited)
 
 
-def _settings(kernel, trial: Trial, step, random_ties):
+def _settings(kernel, model: Perturbed, step, random_ties):
     """:func:`_host` with the arguments that are the same for all parties."""
-    _, hidden = kernel_shape(trial.ranker)
-    click, leave = click_tables(trial.users)
+    _, hidden = kernel_shape(model.ranker)
+    click, leave = click_tables(model.users)
     return functools.partial(
-        _host, kernel=kernel, blocks=trial.data, hidden=hidden, click=click, leave=leave, random_ties=random_ties,
+        _host, kernel=kernel, blocks=model.data, hidden=hidden, click=click, leave=leave, random_ties=random_ties,
         step=step,
     )  # fmt: skip
 
 
-def _call(kernel, trial: Trial, step, random_ties, lists):
-    """Call a kernel from a program of JAX; ``lists`` have tosses where they are of both rankers."""
-    shape, interleaved = lists[0].shape, len(lists) == 4
+def _call(kernel, model: Perturbed, step, random_ties, lists):
+    """Call a kernel from a program of JAX; ``lists`` are queries and bits."""
+    shape, interleaved = lists[0].shape, kernel is _interleave
     shapes = [jax.ShapeDtypeStruct(shape, jnp.int32), jax.ShapeDtypeStruct(shape, jnp.float32)]
     if interleaved:
         shapes.append(jax.ShapeDtypeStruct((2, *shape), jnp.int32))
-    host, user = _settings(kernel, trial, step, random_ties), jnp.asarray(trial.user_index, jnp.int32)
-    return jax.pure_callback(host, tuple(shapes), trial.center, user, trial.seed, *lists, vmap_method="expand_dims")
+    host, user = _settings(kernel, model, step, random_ties), jnp.asarray(model.user_index, jnp.int32)
+    return jax.pure_callback(host, tuple(shapes), model.center, user, model.seed, *lists, vmap_method="expand_dims")

@@ -8,6 +8,7 @@ Results of a session are the clicks of a user on lists, and the quality of the l
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,41 +37,49 @@ class SessionResults(NamedTuple):
     ndcg: Float[AnyArray, "*interactions"]
 
 
-class Trial(NamedTuple):
-    """A model that is tried at a party along one direction.
+@dataclass(frozen=True, eq=False)
+class Perturbed:
+    """A model that is perturbed along one direction at a party; or at a cohort's parties, with axes in front.
 
     Attributes:
         ranker: The ranker.
         users: Click models of the users. Labels of the data must be below their ``grades``.
         user_index: int32, the number of the user who is at this party.
         data: The queries.
-        center: float32 [n], the model that is perturbed.
+        center: float32 [n], the model.
         seed: uint32, seed of the perturbation.
     """
 
     ranker: Ranker
     users: tuple[CascadeUser, ...]
-    user_index: Int[AnyArray, "*cohort"] | int
+    user_index: Int[AnyArray, "*#cohort"] | int
     data: PaddedQueries | FeatureBlocks
-    center: Float[AnyArray, "*cohort parameters"]
-    seed: UInt32[AnyArray, "*cohort"]
+    center: Float[AnyArray, "*#cohort parameters"]
+    seed: UInt32[AnyArray, "*#cohort"]
 
 
-class Lists(NamedTuple):
-    """Queries of interactions, each answered with a list, and the random bits of each.
+@dataclass(frozen=True, eq=False)
+class Interactions:
+    """Queries, each answered with a list, and the random bits of each.
 
     Attributes:
         queries: int32 [..., K]: which query each interaction is about.
         clicks: uint32 [..., K, depth]: random bits for the user's decision at each rank.
         ties: uint32 [..., K]: the order of equal scores, where it is random.
-        toss: uint32 [..., K]: who goes first in each pair of turns (:mod:`fedrank.ranking.on_device`); None where lists
-            are of one ranker.
+        toss: uint32 [..., K]: who goes first in each pair of turns (:mod:`fedrank.ranking.on_device`), where two
+            rankers make a list; None where lists are of one ranker.
     """
 
-    queries: Int[AnyArray, "*halves interactions"]
-    clicks: UInt32[AnyArray, "*halves interactions depth"]
-    ties: UInt32[AnyArray, "*halves interactions"]
-    toss: UInt32[AnyArray, "*halves interactions"] | None = None
+    queries: Int[AnyArray, "*lists"]
+    clicks: UInt32[AnyArray, "*lists depth"]
+    ties: UInt32[AnyArray, "*lists"]
+    toss: UInt32[AnyArray, "*lists"] | None = None
+
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        """Queries and bits in the order of the kernels; tosses last, if there are any."""
+        every = (self.queries, self.clicks, self.ties)
+        return every if self.toss is None else (*every, self.toss)
 
 
 class InterleavedResults(NamedTuple):
@@ -180,19 +189,19 @@ def simulate_clicks(
     return SessionResults(patterns, shown_ndcg(labels, where, order))
 
 
-def run_sessions(trial: Trial, steps: tuple[float, ...], lists: Lists, random_ties: bool) -> SessionResults:
+def run_sessions(model: Perturbed, steps: tuple[float, ...], lists: Interactions, random_ties: bool) -> SessionResults:
     """Sessions; arguments as in :func:`fedrank.ranking.sessions.devices.run_sessions`."""
-    features, labels, where, weights = _rows_and_weights(trial, steps, lists)
-    scores = jax.vmap(trial.ranker.scores)(weights, features)
-    order = rank(scores, where, tie_breakers(lists.ties, scores.shape[-1], random_ties), trial.users[0].depth)
-    return simulate_clicks(trial.users, trial.user_index, labels, where, order, lists.clicks)
+    features, labels, where, weights = _rows_and_weights(model, steps, lists)
+    scores = jax.vmap(model.ranker.scores)(weights, features)
+    order = rank(scores, where, tie_breakers(lists.ties, scores.shape[-1], random_ties), model.users[0].depth)
+    return simulate_clicks(model.users, model.user_index, labels, where, order, lists.clicks)
 
 
-def _rows_and_weights(trial: Trial, steps: tuple[float, ...], lists: Lists) -> tuple[Any, Any, Any, Any]:
+def _rows_and_weights(model: Perturbed, steps: tuple[float, ...], lists: Interactions) -> tuple[Any, Any, Any, Any]:
     """Features, labels and places of the lists' documents; and the model at each step, float32 [H, n]."""
-    data: Any = trial.data
-    noise = perturbation_jax(jnp.asarray(trial.seed), trial.ranker.size)
-    weights = trial.center[None] + jnp.asarray(steps, jnp.float32)[:, None] * noise[None]
+    data: Any = model.data
+    noise = perturbation_jax(jnp.asarray(model.seed), model.ranker.size)
+    weights = model.center[None] + jnp.asarray(steps, jnp.float32)[:, None] * noise[None]
     return data.features[lists.queries], data.labels[lists.queries], data.where[lists.queries], weights
 
 
@@ -227,15 +236,15 @@ def draft_lists(
     return order, team
 
 
-def run_interleaved(trial: Trial, step: float, lists: Lists, random_ties: bool) -> InterleavedResults:
+def run_interleaved(model: Perturbed, step: float, lists: Interactions, random_ties: bool) -> InterleavedResults:
     """Lists made of two rankers' lists; arguments as in :func:`fedrank.ranking.sessions.devices.run_interleaved`."""
-    features, labels, where, weights = _rows_and_weights(trial, (step, -step), lists)
-    documents, users = features.shape[-2], trial.users
-    scores = jax.vmap(trial.ranker.scores, in_axes=(0, None))(weights, features)  # [2, interactions, documents]
+    features, labels, where, weights = _rows_and_weights(model, (step, -step), lists)
+    documents, users = features.shape[-2], model.users
+    scores = jax.vmap(model.ranker.scores, in_axes=(0, None))(weights, features)  # [2, interactions, documents]
     breakers = tie_breakers(lists.ties, documents, random_ties)
     first, second = (rank(one, where, breakers, users[0].depth) for one in scores)
     order, team = jax.vmap(draft_lists, in_axes=(0, 0, None, 0))(first, second, documents, jnp.asarray(lists.toss))
-    shown = simulate_clicks(users, trial.user_index, labels, where, order, lists.clicks)
+    shown = simulate_clicks(users, model.user_index, labels, where, order, lists.clicks)
     ranks = jnp.asarray(1 << np.arange(order.shape[-1]), jnp.int32)
     own = [jnp.sum(jnp.where(team != other, ranks, 0), axis=-1, dtype=jnp.int32) for other in (MINUS, PLUS)]
     return InterleavedResults(shown, jnp.stack([shown.patterns & mask for mask in own]))

@@ -29,9 +29,6 @@ NO_CLICK = 1.0
 class SlateChoice(ABC):
     """A user who clicks one item of a slate, or nothing. Hashable: a static argument of ``jax.jit``."""
 
-    #: True if the model has no option to click nothing.
-    always_clicks = False
-
     @abstractmethod
     def weights(self, scores: Float[AnyArray, "*lists slots"]) -> Float[AnyArray, "*lists slots+1"]:
         """Probabilities of a click on each slot, and of no click as the last entry, up to a common factor.
@@ -41,6 +38,11 @@ class SlateChoice(ABC):
         Args:
             scores: In slot order.
         """
+
+    @property
+    @abstractmethod
+    def always_clicks(self) -> bool:
+        """True if the model has no option to click nothing."""
 
     def probabilities(self, scores: Float[AnyArray, "*lists slots"]) -> Float[AnyArray, "*lists slots+1"]:
         """The probability of a click on each slot, and of no click as the last entry; they sum to 1.
@@ -85,7 +87,7 @@ class Multinomial(SlateChoice):
 
     @property
     @override
-    def always_clicks(self) -> bool:  # type: ignore[override] - elsewhere an attribute of the class
+    def always_clicks(self) -> bool:
         return self.no_click is None
 
     @override
@@ -119,7 +121,7 @@ class Proportional(SlateChoice):
 
     @property
     @override
-    def always_clicks(self) -> bool:  # type: ignore[override] - elsewhere an attribute of the class
+    def always_clicks(self) -> bool:
         return self.no_click is None
 
     @override
@@ -161,6 +163,11 @@ class Cascade(SlateChoice):
             raise ConfigError(f"A cascade user's scaling must not be negative, got {self.scaling}.")
         if self.score not in ("exponential", "proportional"):
             raise ConfigError(f"A cascade user's score is 'exponential' or 'proportional', got {self.score!r}.")
+
+    @property
+    @override
+    def always_clicks(self) -> bool:
+        return False
 
     @override
     def weights(self, scores):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
@@ -88,7 +88,8 @@ def index_fingerprint(analyser: Analyser) -> str:
     return hashlib.sha256(f"{analyser.fingerprint} {LONGEST_TITLE} {PASSAGE}".encode()).hexdigest()[:16]
 
 
-def batches(values: Iterator[T], size: int = _AT_ONCE) -> Iterator[list[T]]:
+def batches(values: Iterable[T], size: int = _AT_ONCE) -> Iterator[list[T]]:
     """Values, such as documents, in lists of at most ``size``."""
+    values = iter(values)
     while batch := list(islice(values, size)):
         yield batch

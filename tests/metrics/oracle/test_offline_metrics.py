@@ -278,6 +278,10 @@ def test_batches_and_single_lists_agree(name):
     np.testing.assert_allclose(metric(*cube, k=3), batch.reshape(4, 6), rtol=1e-6)
 
 
+def test_scores_are_compared_in_single_precision():
+    assert float(reciprocal_rank(np.array([1.0, 1.0 + 1e-12]), np.array([0, 1]), np.ones(2, bool))) == 0.5
+
+
 def test_lists_without_scores_stand_in_ranked_order():
     scores, labels, where = tied_lists()
     order = np.array([sorted(range(6), key=lambda i, q=q: (not where[q, i], -scores[q, i], i)) for q in range(24)])

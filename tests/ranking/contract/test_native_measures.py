@@ -5,12 +5,15 @@ import pytest
 from worlds import FEATURES
 
 from fedrank.metrics.offline import offline_metric
-from fedrank.ranking.evaluate import measure_queries, ranking, row_scores
+from fedrank.metrics.online import REWARDS
+from fedrank.ranking.clicks.cascade import cascade
+from fedrank.ranking.evaluate import expected_values, measure_queries, ranking, row_scores
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
 from fedrank.ranking.sessions.reference import rank, tie_breakers
 
 QUERIES, DOCUMENTS = 30, 13
+USERS = (cascade("navigational"), cascade("informational"))
 
 
 def lists(seed=0):
@@ -42,8 +45,16 @@ def test_measures_are_the_same(shuffles):
     """Those that need no compiler and others, against the definitions with the shuffled order as scores."""
     scores, labels, where, bits = lists(1)
     names = ("nDCG(dcg='exp-log2')@10", "RR@3", "nDCG", "P@5", "R@2", "AP@4", "RR(rel=2)@10")
-    ours = measure_queries(None, (), names, scores, labels, where, bits if shuffles else None)
+    reward = REWARDS.get("MaxRR")(10)
+    ours = measure_queries(reward, USERS, names, scores, labels, where, bits if shuffles else None)
     orders = [ranking(scores, where, tie_breakers(bits[n], DOCUMENTS, shuffles > 0)) for n in range(shuffles or 1)]
+    for user in USERS:
+        first = [
+            (np.take_along_axis(np.broadcast_to(a, o.shape), o, -1)[..., :10] for a in (labels, where)) for o in orders
+        ]
+        each = [[expected_values(user, reward, *lists) for lists in zip(*order, strict=True)] for order in first]
+        found = ours[f"expected MaxRR ({user.name})"]
+        np.testing.assert_allclose(found, np.mean(each, axis=0), rtol=1e-5, atol=1e-6)
     for name in names:
         metric = offline_metric(name)
         each = [[metric(-np.argsort(one, -1).astype(np.float32), labels, where) for one in order] for order in orders]

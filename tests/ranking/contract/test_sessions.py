@@ -12,7 +12,7 @@ from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.rankers.mlp import TwoLayer
 from fedrank.ranking.sessions.devices import run_interleaved, run_sessions
 from fedrank.ranking.sessions.kernel import fill_best, fill_scores, fill_scores_of, fill_top
-from fedrank.ranking.sessions.reference import Lists, Trial
+from fedrank.ranking.sessions.reference import Interactions, Perturbed
 
 RANKERS = {"linear": Linear(FEATURES), "two-layer": TwoLayer(FEATURES, 3), "even": TwoLayer(FEATURES, 2)}
 
@@ -30,7 +30,7 @@ def both(queries, ranker, center, steps, ties, parties=64, each=3, seed=0):
 
         def one(which, seed, chosen, clicks, tie_bits, data=data):
             return run_sessions(
-                Trial(ranker, users, which, data, center, seed), steps, Lists(chosen, clicks, tie_bits), ties
+                Perturbed(ranker, users, which, data, center, seed), steps, Interactions(chosen, clicks, tie_bits), ties
             )
 
         out.append(jax.jit(jax.vmap(one))(which, seeds, chosen, clicks, tie_bits))
@@ -72,10 +72,10 @@ def test_random_ties_shuffle_and_fixed_ties_do_not():
     ties = jnp.asarray(np.random.default_rng(0).integers(0, 2**32, (1, n), dtype=np.uint32))
     for data in (one.blocks(), one.padded()):
         chosen = jnp.zeros((1, n), jnp.int32)
-        trial = Trial(Linear(FEATURES), (user,), jnp.int32(0), data, center, jnp.uint32(0))
-        fixed, _ = run_sessions(trial, (0.0,), Lists(chosen, words, ties), "fixed")
+        model = Perturbed(Linear(FEATURES), (user,), jnp.int32(0), data, center, jnp.uint32(0))
+        fixed, _ = run_sessions(model, (0.0,), Interactions(chosen, words, ties), "fixed")
         assert set(np.asarray(fixed).ravel().tolist()) == {1}
-        random, _ = run_sessions(trial, (0.0,), Lists(chosen, words, ties), "random")
+        random, _ = run_sessions(model, (0.0,), Interactions(chosen, words, ties), "random")
         # The document is at each of ten shown ranks with probability 1/14, and not shown with 4/14.
         counts = np.bincount(np.asarray(random).ravel(), minlength=513)
         expected = np.array([4 / 14] + [1 / 14] * 10) * n
@@ -90,8 +90,8 @@ def test_scores_that_are_not_numbers_rank_last():
     user = cascade("perfect")
     for data in (queries.blocks(), queries.padded()):
         lists = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, 10), jnp.uint32), jnp.zeros((1, 1), jnp.uint32)
-        trial = Trial(Linear(2), (user,), jnp.int32(0), data, center, jnp.uint32(0))
-        pattern, _ = run_sessions(trial, (0.0,), Lists(*lists), "fixed")
+        model = Perturbed(Linear(2), (user,), jnp.int32(0), data, center, jnp.uint32(0))
+        pattern, _ = run_sessions(model, (0.0,), Interactions(*lists), "fixed")
         assert int(pattern[0, 0]) == 0b110
 
 
@@ -107,8 +107,11 @@ def both_interleaved(queries, ranker, center, step, ties, parties=64, each=3, se
     for data in (queries.blocks(), queries.padded()):
 
         def one(which, seed, chosen, clicks, tie_bits, toss, data=data):
-            trial, lists = Trial(ranker, users, which, data, center, seed), Lists(chosen, clicks, tie_bits, toss)
-            return run_interleaved(trial, step, lists, ties)
+            model, lists = (
+                Perturbed(ranker, users, which, data, center, seed),
+                Interactions(chosen, clicks, tie_bits, toss),
+            )
+            return run_interleaved(model, step, lists, ties)
 
         out.append(jax.jit(jax.vmap(one))(which, seeds, chosen, clicks, tie_bits, toss))
     return out

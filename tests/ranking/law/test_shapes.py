@@ -11,7 +11,7 @@ from fedrank.ranking.data.queries import pad
 from fedrank.ranking.evaluate import expected_values
 from fedrank.ranking.learners import pair_weights
 from fedrank.ranking.rankers.linear import Linear
-from fedrank.ranking.sessions.reference import rank
+from fedrank.ranking.sessions.reference import Interactions, Perturbed, rank
 from fedrank_zoo.dueling.multileaving import credit
 
 USER = cascade("perfect", depth=4)
@@ -19,7 +19,11 @@ TABLES = [table[0] for table in decision_tables((USER,))]
 SCORES, WHERE, ORDER = jnp.zeros(6), jnp.ones(6, bool), jnp.arange(6, dtype=jnp.uint32)
 LABELS, SHOWN, BITS = jnp.zeros(4, jnp.int32), jnp.ones(4, bool), jnp.zeros(4, jnp.uint32)
 
+LIST_BITS = jnp.zeros((2, 3), jnp.int32), jnp.zeros((2, 3, 4), jnp.uint32), jnp.zeros((2, 3), jnp.uint32)
+
 RIGHT = {
+    "perturbed": (Perturbed, (Linear(3), (USER,), jnp.int32(0), None, jnp.zeros(3), jnp.uint32(0))),
+    "interactions": (Interactions, LIST_BITS),
     "rank": (rank, (SCORES, WHERE, ORDER, 4)),
     "pattern_from": (pattern_from, (*TABLES, LABELS, SHOWN, BITS)),
     "expected_values": (expected_values, (USER, max_rr(4), np.zeros((2, 4), np.int32), np.ones((2, 4), bool))),
@@ -29,6 +33,8 @@ RIGHT = {
     "pad": (pad, (np.zeros((6, 3), np.float32), np.zeros(6, np.int32), np.array([4, 2]))),
 }
 WRONG = {
+    "perturbed": [(4, jnp.zeros(3, jnp.int32)), (5, jnp.int32(0)), (2, jnp.float32(0))],
+    "interactions": [(0, jnp.zeros((2, 3))), (1, jnp.zeros((2, 2, 4), jnp.uint32)), (2, jnp.zeros((2, 3), jnp.int32))],
     "rank": [(1, WHERE[:5]), (2, ORDER[None]), (0, SCORES.astype(jnp.int32)), (2, ORDER.astype(jnp.int32))],
     "pattern_from": [(2, LABELS[:3]), (4, BITS.astype(jnp.float32)), (3, SHOWN[None])],
     "expected_values": [(3, np.ones((2, 2), bool)), (2, np.zeros((2, 4), np.float32))],

@@ -90,6 +90,12 @@ def test_two_ranks_by_hand():
     np.testing.assert_allclose(got, [none, first, second, 0.95 * 0.1 * 0.5], rtol=1e-6)
 
 
+def test_labels_of_padding_do_not_count():
+    where = np.array([True, True, False])
+    got, expected = (pattern_probabilities(cascade("navigational"), np.array([1, 2, last]), where) for last in (99, 0))
+    np.testing.assert_array_equal(got, expected)
+
+
 def test_ten_ranks_sum_to_one():
     user = cascade("informational", 5)
     labels = np.random.default_rng(2).integers(0, 5, (4, 10)).astype(np.int32)

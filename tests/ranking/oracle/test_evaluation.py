@@ -13,7 +13,7 @@ from fedrank.ranking.data.splits import Splits
 from fedrank.ranking.evaluate import Evaluator, expected_values
 from fedrank.ranking.rankers.linear import Linear
 from fedrank.ranking.sessions.devices import run_sessions
-from fedrank.ranking.sessions.reference import Lists, Trial
+from fedrank.ranking.sessions.reference import Interactions, Perturbed
 
 USER = cascade("navigational")
 
@@ -117,9 +117,9 @@ def test_expectation_is_the_mean_of_simulated_sessions():
     weights = jnp.asarray([0.5, 0.5, 0, 0, 0], jnp.float32)
     words = jax.random.bits(jax.random.key(0), (1, n, 10), jnp.uint32)
     for number, labels in enumerate(list(ranked_labels(queries, np.asarray(weights)))[:4]):
-        trial = Trial(Linear(FEATURES), (USER,), jnp.int32(0), queries.blocks(), weights, jnp.uint32(0))
-        lists = Lists(jnp.full((1, n), number, jnp.int32), words, jnp.zeros((1, n), jnp.uint32))
-        patterns, _ = run_sessions(trial, (0.0,), lists)
+        model = Perturbed(Linear(FEATURES), (USER,), jnp.int32(0), queries.blocks(), weights, jnp.uint32(0))
+        lists = Interactions(jnp.full((1, n), number, jnp.int32), words, jnp.zeros((1, n), jnp.uint32))
+        patterns, _ = run_sessions(model, (0.0,), lists)
         rewards = max_rr().values[max_rr().index[np.asarray(patterns)[0]]]
         exact = expected_max_rr(labels, USER)
         assert abs(rewards.mean() - exact) < 4.5 * rewards.std() / np.sqrt(n) + 1e-9

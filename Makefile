@@ -161,7 +161,7 @@ $(TORCH)/.stamp: pyproject.toml | $(BIN)/python
 	  'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["torch"])')
 	@touch $@
 
-$(VENV)/.stamp-docs: pyproject.toml | $(BIN)/python
+$(VENV)/.stamp-docs: pyproject.toml zoo/pyproject.toml flower/pyproject.toml | $(BIN)/python
 	@echo "installing fedrank and its documentation tools into $(VENV) (minutes, the first time)"
 	@$(PIP) -e '.[docs]' -e ./zoo -e ./flower
 	@touch $@ $(VENV)/.stamp-demo

@@ -28,8 +28,6 @@ from fedrank.deploy.hub.settings import (
 _HUB = Path("hub")
 #: Values that turn a switch on, as :mod:`cyclopts` reads them.
 _ON = ("yes", "y", "1", "true", "t")
-#: Most devices that an error names.
-_NAMED = 5
 
 
 def settings_of(folder: str | None, given: Mapping[str, str]) -> dict[str, Json]:

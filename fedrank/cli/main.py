@@ -285,13 +285,23 @@ _COMMANDS = {
         ("slates", "slates:app", "Be one of platforms that share users; coordinate them, visit them."),
     ),
 }
+
+
+def _place_of_plug_in(name: str) -> str:
+    """``module:name`` of a command that an installed package has, or nothing."""
+    try:
+        return registry.place("fedrank.commands", name)
+    except ConfigError:  # two packages have one: whoever looks for a command below is told
+        return ""
+
+
 #: How each command is registered: its sentence and its group.
 _SHOWN: dict[str, dict[str, Any]] = {}
 for _title, _commands in _COMMANDS.items():
     _group = Group(_title, sort_key=len(_SHOWN))
     for _name, _place, _help in _commands:
         _SHOWN[_name] = {"name": _name, "help": _help, "group": _group, "sort_key": len(_SHOWN)}
-        if _module := f"fedrank.cli.{_place}" if _place else registry.place("fedrank.commands", _name):
+        if _module := f"fedrank.cli.{_place}" if _place else _place_of_plug_in(_name):
             app.command(_module, **_SHOWN[_name])
 app.command("fedrank.cli.main:completion", name="completion", show=False)
 app["--help"].group = app["--version"].group = Group("Options", sort_key=len(_SHOWN))

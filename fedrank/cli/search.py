@@ -380,14 +380,13 @@ def log(folder: Path, /, *, name: str = "", days: int = 0, as_json: AsJson = Fal
     from datetime import UTC, datetime
 
     with contextlib.closing(OwnerFolder(folder).askers()) as askers:
-        rows = list(askers.list_questions(name, int(time.time()) - days * 86400 if days else 0))
-    for row in rows:
-        if as_json:
-            print_json(row)
-            continue
-        when = datetime.fromtimestamp(row["at"], UTC).isoformat(timespec="seconds")
-        given = ", ".join(map(printable, row["given"]))
-        print(f"{when}  {row['name']}  {row['kind']}  {printable(row['query'])}  →  {given}")
+        for row in askers.list_questions(name, int(time.time()) - days * 86400 if days else 0):
+            if as_json:
+                print_json(row)
+                continue
+            when = datetime.fromtimestamp(row["at"], UTC).isoformat(timespec="seconds")
+            given = ", ".join(map(printable, row["given"]))
+            print(f"{when}  {row['name']}  {row['kind']}  {printable(row['query'])}  →  {given}")
 
 
 @owner.command

@@ -67,7 +67,7 @@ class Runner(abc.ABC):
     #: All that the run learns from and is judged on: a checkpoint goes on with the same only.
     data: Any
     #: What all parties hold in common, which a simulator holds once.
-    shared: PyTree = None
+    shared: PyTree
 
     def __init__(self, config: RunConfig, home: RunFolder, listener: Listener, simulator: Rounds, work: int):
         self.config, self.home, self.listener, self.simulator = config, home, listener, simulator

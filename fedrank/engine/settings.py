@@ -158,7 +158,7 @@ def part_from(value: Json, base: Any, one: dataclasses.Field, where: str) -> Any
             return value
         raise ConfigError(f"{where} must be a name or a table of settings, got {value!r}.")
     settings = {key: given for key, given in value.items() if key != "name"}
-    cls = part_class(settings, value.get("name"), base, known, where)
+    cls = part_class(settings, str(value["name"]) if "name" in value else None, base, known, where)
     start = base if type(base) is cls else cls(**_shared_changes(base, cls)) if "name" in value else cls()
     if not dataclasses.is_dataclass(start):
         if settings:
@@ -188,7 +188,7 @@ def setting_names(base: Any) -> list[str]:
     return names
 
 
-def part_class(settings: dict[str, Json], name: Json, base: Any, known: dict[str, type], where: str) -> Any:
+def part_class(settings: dict[str, Json], name: str | None, base: Any, known: dict[str, type], where: str) -> Any:
     """The class of the part that a name asks for, or settings without one.
 
     Args:
@@ -206,9 +206,9 @@ def part_class(settings: dict[str, Json], name: Json, base: Any, known: dict[str
         return _implied(settings, base, known, where)
     if name == base.name:
         return type(base)
-    if str(name) not in known:
-        raise UnknownNameError(f"value of {where}.name", str(name), list(known), plug_ins=True)
-    return known[str(name)]
+    if name not in known:
+        raise UnknownNameError(f"value of {where}.name", name, list(known), plug_ins=True)
+    return known[name]
 
 
 def setting_hints(config: Any, prefix: str = "") -> dict[str, Any]:

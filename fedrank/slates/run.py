@@ -85,6 +85,7 @@ class SlateRunner(Runner):
 
     config: SlatesRun
     unit = "slates"
+    shared = None
     per_call = 5000  # they are learnt from at once, and take longer than other interactions
 
     def __init__(self, experiment: SlateExperiment, home: RunFolder, listener: Listener):

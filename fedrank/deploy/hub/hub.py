@@ -391,7 +391,7 @@ class Hub:
         except Exception:
             self._inbox.answer([(job, lost(job)) for job in batch])  # those that have an answer keep it
             raise
-        if self._due():
+        if self._due():  # at a start too, where no device may be left to bring another report
             self._close()
         if self.row.keys.seconds() <= 0:
             self._call(self._renew)

@@ -15,6 +15,7 @@ import base64
 import dataclasses
 import functools
 import logging
+import os
 import ssl
 import time
 from typing import Any
@@ -157,8 +158,8 @@ class BrokerApp(HttpApp):
         patience: Seconds from a query to its answer.
         questions_per_minute: Most requests from one network address.
         statistics: Have the owners make their common statistics once all have joined.
-        **reach: ``ca`` and ``allow_http`` of connections to owners, as of
-            :class:`~fedrank.deploy.http.client.HttpClient`.
+        ca: Certificates that owners' are trusted by, as of :class:`~fedrank.deploy.http.client.HttpClient`.
+        allow_http: As there.
 
     Raises:
         ConfigError: An owner has no address, or one that cannot work.
@@ -172,11 +173,13 @@ class BrokerApp(HttpApp):
         patience: float = PATIENCE,
         questions_per_minute: float = 6000.0,
         statistics: bool = True,
-        **reach: Any,
+        ca: str | os.PathLike[str] | None = None,
+        allow_http: bool = False,
     ):
         super().__init__(Guard(), RequestCounts(), on_start=self._start, on_stop=self._stop)
         self._federation, self._sums = federation, statistics
-        self._folder, self._patience, self._reach = folder, patience, reach
+        self._folder, self._patience = folder, patience
+        self._reach: dict[str, Any] = {"ca": ca, "allow_http": allow_http}
         self._carriers: dict[str, _Carrier] = {}
         if federation is not None:
             self._carry_for(federation)

@@ -245,22 +245,26 @@ def make_statistics(
             "All owners and the broker need the same languages, version of fedrank and stemmer."
         )
     codes = [_codes(owner, answer, len(owners)) for owner, answer in zip(federation.owners, first, strict=True)]
-    asked: Any = server.rosters(_decode(steps[0].reply, first))
-    sent, moves = 0, (server.deliveries, server.unmask_requests, server.total)
-    for number, (step, then) in enumerate(zip(STEPS[1:4], moves, strict=True), 1):
+    requests: Any = server.rosters(_decode(steps[0].reply, first))
+    sent, total = 0, np.zeros(0, np.uint32)
+    for number, step in enumerate(STEPS[1:4], 1):
         progress(step)
         answers = []
         for place, owner in enumerate(owners):
-            body: dict[str, Json] = {"message": _text(steps[number].request.encode(asked[place]))}
+            body: dict[str, Json] = {"message": _text(steps[number].request.encode(requests[place]))}
             if number == 1:
                 body["codes"] = {str(other): code[place] for other, code in enumerate(codes) if other != place}
             answers.append(owner.ask(step, body))
         sent += sum(len(answer["message"]) for answer in answers) // len(owners)
-        asked = then(_decode(steps[number].reply, answers))  # the last is the total
+        decoded = _decode(steps[number].reply, answers)
+        if number < 3:
+            requests = (server.deliveries, server.unmask_requests)[number - 1](decoded)
+        else:
+            total = server.total(decoded)
     progress("table")
     for owner in owners:
-        owner.ask("table", {"total": _text(asked.astype("<u4").tobytes())})
-    return sent, terms.table(asked, analyser)
+        owner.ask("table", {"total": _text(total.astype("<u4").tobytes())})
+    return sent, terms.table(total, analyser)
 
 
 class _Owner:

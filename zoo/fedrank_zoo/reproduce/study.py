@@ -30,7 +30,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from fedrank.core.errors import ConfigError, UnknownNameError
+from fedrank.core.errors import ConfigError, MissingDataError, UnknownNameError
 from fedrank.core.trees import Json
 from fedrank.engine.config import RunConfig
 from fedrank.engine.progress import Listener
@@ -159,8 +159,15 @@ def papers_folder() -> Path:
 
 
 def papers(folder: str | os.PathLike[str] | None = None) -> dict[str, Path]:
-    """Folders of all papers by name."""
-    found = sorted(Path(folder or papers_folder()).glob("*/expected.json"))
+    """Folders of all papers by name.
+
+    Raises:
+        MissingDataError: The papers did not come with this package.
+    """
+    place = Path(folder or papers_folder())
+    found = sorted(place.glob("*/expected.json"))
+    if folder is None and not found:
+        raise MissingDataError("no reproduction is here: install fedrank-zoo from a clone, or name a folder.", place)
     return {_object(path)["name"]: path.parent for path in found}
 
 

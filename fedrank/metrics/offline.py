@@ -60,12 +60,12 @@ OFFLINE: Registry[Callable[..., Values]] = Registry("offline metric")
 class _Ranked(NamedTuple):
     """Lists from the first rank to the last."""
 
-    where: Bool[AnyArray, "*lists d"]  # False on padding
-    labels: Int[AnyArray, "*lists d"]  # 0 on padding
+    where: Bool[AnyArray, "*#lists n"]  # False on padding
+    labels: Int[AnyArray, "*lists d"]  # 0 on padding; of broken ties down to the cutoff
     ties: str  # one of TIES
     first: Int[AnyArray, "*#lists d"]  # index of the tie group's first rank; a document's own where ties are broken
     last: Int[AnyArray, "*#lists d"]  # index of the tie group's last rank
-    best: Int[AnyArray, "*#lists d"]  # labels from the highest down
+    best: Int[AnyArray, "*#lists n"]  # all labels from the highest down
 
     @property
     def size(self) -> Int[AnyArray, "*#lists d"]:
@@ -85,6 +85,10 @@ class _Ranked(NamedTuple):
         before = np.take_along_axis(total - x, np.asarray(self.first), axis=-1)
         return np.take_along_axis(total, np.asarray(self.last), axis=-1) - before
 
+    def relevant(self, rel: int) -> Float[AnyArray, "*#lists"]:
+        """Number of documents with a label of at least ``rel``."""
+        return (self.best >= rel).sum(axis=-1).astype(np.float32)
+
     def group_mean(self, x: Float[AnyArray, "*lists d"]) -> Float[AnyArray, "*lists d"]:
         """Mean of x over the tie group of each rank."""
         return x if self.ties == "fixed" else self.group_sum(x) / self.size
@@ -94,31 +98,35 @@ def _rank_lists(
     scores: Scores | None,
     labels: Labels,
     where: Where,
+    k: int | None,
     ties: str,
     best: Integer[AnyArray, "*#lists d"] | None,
 ) -> _Ranked:
-    """The lists sorted by score, highest first, with padding last and ties treated as asked."""
+    """The lists sorted by score, highest first, padding last, ties treated as asked; cut at k where they are broken."""
     if ties not in TIES:
         raise ConfigError(f"ties must be one of {', '.join(TIES)}, got {ties!r}.")
-    where, index = np.asarray(where), np.arange(labels.shape[-1])
+    if k is not None and k < 1:
+        raise ConfigError(f"The cutoff k of an offline metric must be at least 1, got {k}. Use k=None for no cutoff.")
+    where = np.asarray(where)
     if best is None:
         labels = np.where(where, labels, 0)
         best = -np.sort(-labels, axis=-1)
-    if scores is None:
-        return _Ranked(where, np.asarray(labels), "fixed", index, index, best)
-    scores = np.asarray(scores, np.float32)
-    # Padding sorts last whatever its score; −0 and 0 are the same score. The sort is stable: the lower index first.
-    falling = np.where(scores == 0, np.float32(0), -scores)
-    order = np.lexsort((falling, ~where), axis=-1)
-    falling, padding, labels = (np.take_along_axis(one, order, axis=-1) for one in (falling, ~where, labels))
-    if ties == "fixed":
-        return _Ranked(where, labels, ties, index, index, best)
-    new = (falling[..., 1:] != falling[..., :-1]) | (padding[..., 1:] != padding[..., :-1])
-    edge = np.ones_like(padding[..., :1])
-    first = np.where(np.concatenate([edge, new], axis=-1), index, 0)
-    last = np.where(np.concatenate([new, edge], axis=-1), index, scores.shape[-1])
-    last = np.minimum.accumulate(last[..., ::-1], axis=-1)[..., ::-1]
-    return _Ranked(where, labels, ties, np.maximum.accumulate(first, axis=-1), last, best)
+    if scores is not None:
+        scores = np.asarray(scores, np.float32)
+        # Padding sorts last whatever its score; −0 and 0 are the same. The sort is stable: the lower index first.
+        falling = np.where(scores == 0, np.float32(0), -scores)
+        order = np.lexsort((falling, ~where), axis=-1)
+        falling, padding, labels = (np.take_along_axis(one, order, axis=-1) for one in (falling, ~where, labels))
+        if ties == "expected":
+            index, edge = np.arange(labels.shape[-1]), np.ones_like(padding[..., :1])
+            new = (falling[..., 1:] != falling[..., :-1]) | (padding[..., 1:] != padding[..., :-1])
+            first = np.where(np.concatenate([edge, new], axis=-1), index, 0)
+            last = np.where(np.concatenate([new, edge], axis=-1), index, len(index))
+            last = np.minimum.accumulate(last[..., ::-1], axis=-1)[..., ::-1]
+            return _Ranked(where, labels, ties, np.maximum.accumulate(first, axis=-1), last, best)
+    labels = np.asarray(labels)[..., :k]
+    index = np.arange(labels.shape[-1])
+    return _Ranked(where, labels, "fixed", index, index, best)
 
 
 def _register_metric(name: str, summary: str, citation: str = "") -> Callable[..., Callable[..., Values]]:
@@ -136,7 +144,7 @@ def _register_metric(name: str, summary: str, citation: str = "") -> Callable[..
             best: Integer[AnyArray, "*#lists d"] | None = None,
             **settings: Any,
         ) -> Values:
-            return np.asarray(measure(_rank_lists(scores, labels, where, ties, best), k, **settings))
+            return np.asarray(measure(_rank_lists(scores, labels, where, k, ties, best), k, **settings))
 
         return OFFLINE.register(name, summary=summary, citation=citation)(metric)
 
@@ -145,8 +153,6 @@ def _register_metric(name: str, summary: str, citation: str = "") -> Callable[..
 
 def _weights(by_rank: Callable[[np.ndarray], np.ndarray], ranked: _Ranked, k: int | None) -> Float[np.ndarray, " k"]:
     """A weight for each rank 1 .. d, or 1 .. k if that is less, computed in double precision."""
-    if k is not None and k < 1:
-        raise ConfigError(f"The cutoff k of an offline metric must be at least 1, got {k}. Use k=None for no cutoff.")
     documents = ranked.labels.shape[-1]
     return by_rank(np.arange(1, min(k or documents, documents) + 1, dtype=np.float64)).astype(np.float32)
 
@@ -165,7 +171,7 @@ def _gain(labels: Int[AnyArray, "*lists d"]) -> Float[AnyArray, "*lists d"]:
 GAINS = {"log2": lambda labels: labels.astype(np.float32), "exp-log2": _gain}
 
 
-def _ratio(part: Float[AnyArray, "*lists"], whole: Float[AnyArray, "*lists"]) -> PerList:
+def _ratio(part: Float[AnyArray, "*lists"], whole: Float[AnyArray, "*#lists"]) -> PerList:
     """The quotient, and 0 where the whole is 0."""
     return np.where(whole > 0, part / np.where(whole > 0, whole, np.float32(1)), np.float32(0)).astype(np.float32)
 
@@ -255,13 +261,13 @@ def average_precision(ranked: _Ranked, k: int | None, rel: int = 1) -> PerList:
     before = np.take_along_axis(np.cumsum(hit, axis=-1), np.broadcast_to(ranked.last, hit.shape), axis=-1) - hits
     mates = ranked.offset * (hits - 1) / np.maximum(ranked.size - 1, 1)
     weights = _weights(lambda rank: 1 / rank, ranked, k)
-    return _ratio(_weigh(ranked.group_mean(hit) * (before + 1 + mates), weights), hit.sum(axis=-1))
+    return _ratio(_weigh(ranked.group_mean(hit) * (before + 1 + mates), weights), ranked.relevant(rel))
 
 
-def _expected_hits(ranked: _Ranked, k: int | None, rel: int) -> tuple[PerList, PerList]:
+def _expected_hits(ranked: _Ranked, k: int | None, rel: int) -> tuple[PerList, Float[AnyArray, "*#lists"]]:
     """Expected relevant documents up to rank k, and all relevant ones."""
     hit = (ranked.labels >= rel).astype(np.float32)
-    return _weigh(ranked.group_mean(hit), _weights(np.ones_like, ranked, k)), hit.sum(axis=-1)
+    return _weigh(ranked.group_mean(hit), _weights(np.ones_like, ranked, k)), ranked.relevant(rel)
 
 
 @_register_metric("P", summary="Share of relevant documents among the first k.", citation="buckley2000stability")

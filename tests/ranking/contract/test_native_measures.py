@@ -50,7 +50,7 @@ def test_measures_are_the_same(shuffles):
     orders = [ranking(scores, where, tie_breakers(bits[n], DOCUMENTS, shuffles > 0)) for n in range(shuffles or 1)]
     for user in USERS:
         first = [
-            (np.take_along_axis(np.broadcast_to(a, o.shape), o, -1)[..., :10] for a in (labels, where)) for o in orders
+            [np.take_along_axis(np.broadcast_to(a, o.shape), o, -1)[..., :10] for a in (labels, where)] for o in orders
         ]
         each = [[expected_values(user, reward, *lists) for lists in zip(*order, strict=True)] for order in first]
         found = ours[f"expected MaxRR ({user.name})"]

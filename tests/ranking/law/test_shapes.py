@@ -19,10 +19,11 @@ TABLES = [table[0] for table in decision_tables((USER,))]
 SCORES, WHERE, ORDER = jnp.zeros(6), jnp.ones(6, bool), jnp.arange(6, dtype=jnp.uint32)
 LABELS, SHOWN, BITS = jnp.zeros(4, jnp.int32), jnp.ones(4, bool), jnp.zeros(4, jnp.uint32)
 
+QUERIES = pad(np.zeros((6, 3), np.float32), np.zeros(6, np.int32), np.array([4, 2]))
 LIST_BITS = jnp.zeros((2, 3), jnp.int32), jnp.zeros((2, 3, 4), jnp.uint32), jnp.zeros((2, 3), jnp.uint32)
 
 RIGHT = {
-    "perturbed": (Perturbed, (Linear(3), (USER,), jnp.int32(0), None, jnp.zeros(3), jnp.uint32(0))),
+    "perturbed": (Perturbed, (Linear(3), (USER,), jnp.int32(0), QUERIES, jnp.zeros(3), jnp.uint32(0))),
     "interactions": (Interactions, LIST_BITS),
     "rank": (rank, (SCORES, WHERE, ORDER, 4)),
     "pattern_from": (pattern_from, (*TABLES, LABELS, SHOWN, BITS)),

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from fedrank.cli import main
 from fedrank.cli.main import app, call
+from fedrank.core.errors import ConfigError
 from fedrank.core.fields import settings_of
 from fedrank.engine.methods import method, method_names
 from fedrank.engine.settings import read_config
@@ -397,3 +399,11 @@ def test_a_stopped_command_promises_to_go_on_only_where_it_does(monkeypatch, cap
         monkeypatch.setattr("fedrank.cli.main._offer_settings", lambda tokens: tokens)
         assert call([command]) == 130
         assert ("goes on" in capsys.readouterr().err) == goes_on
+
+
+def test_a_command_that_two_packages_have_breaks_no_other(monkeypatch):
+    def both(group, name):
+        raise ConfigError("two packages have it")
+
+    monkeypatch.setattr("fedrank.core.registry.place", both)
+    assert main._place_of_plug_in("reproduce") == ""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from short_settings import run_of
 
-from fedrank.core.errors import ConfigError, RunError
+from fedrank.core.errors import ConfigError, RunError, UnknownNameError
 from fedrank.engine.methods import method, method_names
 from fedrank.engine.run import run_experiment
 from fedrank.engine.settings import (
@@ -22,6 +22,7 @@ from fedrank.engine.settings import (
     with_setting,
 )
 from fedrank.engine.sweep import run_sweep
+from fedrank.engine.task import Task
 from fedrank.engine.variations import parse_vary, variations
 from fedrank.ranking.config import Evaluation
 
@@ -272,3 +273,13 @@ def test_another_protocol_keeps_given_defaults_that_it_has():
     assert "clients" in other.said and "sigma" not in other.said
     with pytest.raises(ConfigError, match="sigma"):
         with_setting(with_setting(given, "sigma", 0.02), "protocol", "foltr-pdgd")
+
+
+def test_a_part_named_nothing_is_refused():
+    with pytest.raises(UnknownNameError, match=r"privacy\.name"):
+        from_dict({"protocol": "foltr-es", "privacy": {"name": None}})
+
+
+def test_a_task_without_a_runner_is_refused_where_it_is_defined():
+    with pytest.raises(TypeError, match="runner"):
+        type("Aimless", (Task,), {"name": "aimless"})

@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -43,7 +44,7 @@ from fedrank.report.statistics import curve
 
 resvg = OptionalModule("resvg_py", "png", "A PNG file")
 
-NO_LINES: Mapping[str, float] = {}
+NO_LINES: Mapping[str, float] = MappingProxyType({})
 SPLIT_COLOURS = {"test": OKABE_ITO[0], "validation": OKABE_ITO[1], "train": OKABE_ITO[2]}
 
 #: What a curve can be drawn over: column of the metrics and divisor, title of the axis, unit (empty: what runs count).

@@ -9,7 +9,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -103,8 +103,14 @@ def convert_content(file: Path, what: str, make: Callable[[], Any]) -> Any:
         ) from error
 
 
+#: Type of a number that is null in a file where it is undefined, and then NaN.
+Undefinable = Annotated[float, "null is NaN"]
+
+
 def convert(kind: Any, raw: Any) -> Any:
-    """A value of JSON as a type: a data class by its fields, tuple, mapping, text, number (null is NaN), or as it is.
+    """A value of JSON as a type: a data class by its fields, tuple, mapping, text, number, or as it is.
+
+    Where the type allows None, an undefined number is None, too.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: The value has another shape.
@@ -113,18 +119,28 @@ def convert(kind: Any, raw: Any) -> Any:
     if dataclasses.is_dataclass(kind):
         return object_of(kind, raw)
     if types.NoneType in parts:
-        return None if raw is None else convert(parts[0], raw)
+        return None if raw is None or raw != raw else convert(parts[0], raw)
+    if typing.get_origin(kind) is Annotated:
+        return math.nan if raw is None else convert(parts[0], raw)
     if typing.get_origin(kind) is tuple:
         return tuple(convert(parts[0], one) for one in raw)
     if typing.get_origin(kind) is Mapping:
         return {str(name): convert(parts[1], one) for name, one in raw.items()}
-    if kind is float and raw is None:
-        return math.nan
-    return kind(raw) if kind in (bool, float, int, str) else raw
+    if kind not in (bool, float, int, str):
+        return raw
+    if raw is None or (kind in (int, float) and isinstance(raw, str)):
+        raise TypeError(f"{raw!r} is no {kind.__name__}")
+    return kind(raw)
 
 
 def object_of(cls: Any, raw: Mapping[str, Json], **given: Any) -> Any:
-    """An object of a data class: ``given`` fields as they are, others from JSON as :func:`convert` has them."""
-    hints = typing.get_type_hints(cls)
-    read = {name: convert(kind, raw[name]) for name, kind in hints.items() if name in raw and name not in given}
+    """An object of a data class: ``given`` fields as they are, others from JSON as :func:`convert` has them.
+
+    A field that is missing or null has its default; one without a default is an error, unless its type allows null.
+    """
+    hints, read = typing.get_type_hints(cls, include_extras=True), {}
+    for one in dataclasses.fields(cls):
+        optional = (one.default, one.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
+        if one.name in raw and one.name not in given and not (optional and raw[one.name] is None):
+            read[one.name] = convert(hints[one.name], raw[one.name])
     return cls(**read, **given)

@@ -6,6 +6,7 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 
+from fedrank.core.errors import RunError
 from fedrank.core.privacy_report import BASIC, Unit
 from fedrank.core.registry import bibtex
 from fedrank.report import describe, tables, wording, words
@@ -34,7 +35,7 @@ def found(lines: Sequence[str]) -> Section:
 
 def side_by_side(drawn: Mapping[str, Chart], described: Mapping[str, str]) -> Html | None:
     """Charts side by side: of these names those that are drawn, each with what it shows; None if none is."""
-    shown = [drawn[name].figure(name, words) for name, words in described.items() if name in drawn]
+    shown = [drawn[name].figure(name, what) for name, what in described.items() if name in drawn]
     return h("div", *shown, class_="charts") if shown else None
 
 
@@ -112,7 +113,8 @@ def repeat(run: Run) -> Section:
     parts = [h("p", "The run directory holds the whole configuration. This runs it again, with equal draws:")]
     parts.append(h("pre", f"fedrank run {shlex.quote(str(run.path / 'config.toml'))}"))
     if command := run.environment.get("command"):
-        parts += [h("p", "It was started with:"), h("pre", str(command))]
+        text = shlex.join(map(str, command)) if isinstance(command, list) else str(command)
+        parts += [h("p", "It was started with:"), h("pre", text)]
     return Section("repeat", "Run it again", tuple(parts))
 
 
@@ -131,8 +133,11 @@ def configuration(run: Run, *, notes: bool = True) -> Section:
 
 def citation(run: Run) -> Section:
     """BibTeX of what the run used."""
-    entries = citations(run)
-    said = h("pre", entries) if entries else h("p", "Nothing that this run used asks for a citation.")
+    try:
+        entries = citations(run)
+        said = h("pre", entries) if entries else h("p", "Nothing that this run used asks for a citation.")
+    except RunError:
+        said = h("p", "The run did not write down what to cite.")
     return Section("citation", "What to cite", (said,))
 
 
@@ -159,6 +164,12 @@ def citations(run: Run) -> str:
     """The BibTeX of what this run used; empty if nothing of it is to be cited.
 
     Raises:
+        RunError: The run did not write down what to cite.
         UnknownNameError: The run names a reference that this version does not know.
     """
-    return bibtex(str(key) for key in run.environment.get("citations") or ())
+    if (keys := run.environment.get("citations")) is None:
+        raise RunError(
+            f"{run.path / 'environment.json'}: has no 'citations', so what this run used is not known. "
+            "Run again with this version, or cite what config.toml names."
+        )
+    return bibtex(map(str, keys))

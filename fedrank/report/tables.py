@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from fedrank.core.errors import FedrankError
 from fedrank.core.trees import Json, flat
+from fedrank.engine.methods import method
 from fedrank.engine.settings import from_dict, settings_of
 from fedrank.report import describe, wording
 from fedrank.report.html import Html, h, join
@@ -161,20 +163,26 @@ def _difference(run: Run, estimate: Estimate, mark: float) -> Estimate | Interva
     return Interval(estimate.mean - mark) if run.shown.spread_baselines else estimate.minus(mark)
 
 
+#: Settings, or tables of them, that a reader looks for first.
+_FIRST = ("protocol", "data", "clicks", "users", "ranker", "clients", "rounds", "seeds")
+
+
 def config_table(run: Run) -> Table:
-    """Every setting of the run, and what it is."""
-    return settings_table(run, "Configuration", dict(flat(run.config)))
+    """Every setting of the run, and what it is; those first that a reader looks for first."""
+    place = {name: i for i, name in enumerate(_FIRST)}
+    settings = sorted(flat(run.config), key=lambda one: place.get(one[0].partition(".")[0], len(place)))
+    return settings_table(run, "Configuration", dict(settings))
 
 
 def settings_table(run: Run, title: str, values: Mapping[str, Json], notes: Sequence[str] = ()) -> Table:
     """Values by dotted names of settings, with what each setting is; a name that is no setting stands for itself."""
-    try:
-        known = {name: one.metadata.get("help") for name, _, one in settings_of(from_dict(dict(run.config)))}
-    except FedrankError:  # of a package that is not installed, or an object of the caller's own
-        known = {}
+    known = {}
+    with suppress(FedrankError):  # of a package that is not installed, or an object of the caller's own
+        known["protocol"] = method(str(run.config.get("protocol"))).summary
+        known |= {name: one.metadata.get("help") for name, _, one in settings_of(from_dict(dict(run.config)))}
     rows = [{"key": key, "value": value, "help": known.get(key) or ""} for key, value in values.items()]
     columns = (Column("key", "setting", code=True), Column("value", "value"), Column("help", "what it is"))
-    return Table(title, columns, tuple(rows), tuple(notes))
+    return Table(title, columns if any(row["help"] for row in rows) else columns[:2], tuple(rows), tuple(notes))
 
 
 def environment_table(run: Run) -> Table:

@@ -2,17 +2,21 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
+from report_factory import make_run
 
 from fedrank.cli.main import call
 from fedrank.core.errors import ConfigError, UnknownNameError
 from fedrank.engine.settings import with_setting
+from fedrank.ranking.report import RankingShown
 from fedrank.report.load import load
 from fedrank.report.statistics import final_values
 from fedrank_zoo.reproduce.study import expected_value, papers, plan_runs, read_paper, read_study, shorten_run
+from fedrank_zoo.reproduce.tasks import StudiedTask, studied_task
 
 MEASURE = "nDCG(dcg='exp-log2')@10"
 STUDY = """
@@ -220,3 +224,12 @@ def test_the_papers_that_come_with_it_are_in_order():
             assert any(all(where.get(k) == v for k, v in named.items()) for where in runs), entry
             where = next(w for w in runs if all(w.get(k) == v for k, v in named.items()))
             assert expected_value(paper, study, {**where, **entry["where"]}, entry["split"], entry["measure"]) == entry
+
+
+def test_a_task_of_another_package_says_what_its_studies_need(tmp_path):
+    class OwnShown(RankingShown):
+        studied = StudiedTask(lambda run: ["shop"])
+
+    run = load(make_run(tmp_path / "run"))
+    assert studied_task(replace(run, shown=OwnShown())) is OwnShown.studied
+    assert "fold" in studied_task(run).baselines_depend_on(run)

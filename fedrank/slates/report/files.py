@@ -20,7 +20,7 @@ from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
 from fedrank.report import figures
 from fedrank.report.charts import Chart
-from fedrank.report.files import convert, convert_content, json_object, object_of
+from fedrank.report.files import Undefinable, convert, convert_content, json_object, object_of
 from fedrank.report.html import Html, h
 from fedrank.report.run import Run
 from fedrank.report.statistics import Interval
@@ -78,7 +78,7 @@ class Threshold:
     users: tuple[float | None, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SlateRun:
     """Everything of a run that concerns platforms.
 
@@ -104,7 +104,7 @@ class SlateRun:
     names: tuple[str, ...]
     feedback: tuple[bool, ...]
     protocol: str
-    central: bool
+    central: bool = False
     faults: tuple[Mapping[str, Json], ...]
     world: Mapping[str, Json]
     stay: int
@@ -296,7 +296,7 @@ class Stay:
         satisfaction: As a round begins, by round, in [0, 1].
     """
 
-    kale: Mapping[str, tuple[float, ...]]
+    kale: Mapping[str, tuple[Undefinable, ...]]
     satisfaction: tuple[float, ...]
 
     @property

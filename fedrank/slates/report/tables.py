@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics as exact
 from collections.abc import Mapping
+from dataclasses import fields
 
 from fedrank.core.frame import Frame
 from fedrank.core.ledger import Ledger
@@ -16,6 +17,7 @@ from fedrank.report.run import Run
 from fedrank.report.statistics import Estimate, curve, difference, final_values, mean_interval
 from fedrank.report.tables import Column, Table, filled, settings_table, table_of
 from fedrank.report.words import Flow, flows
+from fedrank.slates.config import World
 from fedrank.slates.report.files import (
     COPYING,
     ENGAGEMENT,
@@ -357,10 +359,21 @@ def parties_table(run: Run) -> Table:
     return table_of("Platforms and coordinator", columns, rows)
 
 
+#: Values of settings of the users that do not say by themselves what they mean.
+_MEANT = {
+    "semantics": {"recsim-code": "chocolate (RecSim’s code)", "paper": "kale (the publications)"},
+    "shared_candidates": {True: "the same", False: "each its own"},
+}
+
+
 def world_table(run: Run) -> Table:
     """Settings of the users, those that follow from the preset among them."""
-    slates = slates_of(run)
-    facts = {f"world.{key}": value for key, value in slates.world.items() if key != "rounds_per_episode"}
+    slates, settings = slates_of(run), {one.name for one in fields(World)}
+    facts = {
+        f"world.{key}": _MEANT[key].get(value, value) if key in _MEANT else value
+        for key, value in slates.world.items()
+        if key in settings
+    }
     facts |= {"rounds of a user’s stay": slates.stay, "users of a run, one after the other": slates.users}
     return settings_table(run, "The users, made up by a program", facts, slates.notes)
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 
-from fedrank.core.errors import RunError
+from fedrank.core.errors import FedrankError, RunError
 from fedrank.core.frame import Frame
 from fedrank.core.trees import Json
-from fedrank.report.files import convert, convert_content, json_object, object_of, parquet
+from fedrank.engine.settings import defaults
+from fedrank.report.files import Undefinable, convert, convert_content, json_object, object_of, parquet
 
 #: Columns of ``methods.parquet`` and their types.
 VALUES = {
@@ -67,9 +68,9 @@ class InsiderReads:
         texts: Number of texts that it looked for; half of them are there.
     """
 
-    share: float
-    low: float
-    high: float
+    share: Undefinable
+    low: Undefinable
+    high: Undefinable
     precision: float = math.nan
     documents: int = 0
     found: float | None = None
@@ -89,24 +90,48 @@ class InsiderReads:
 
 
 @dataclass(frozen=True)
+class Queries:
+    """Numbers of a silo's judged queries by part."""
+
+    train: int
+    vali: int
+    test: int
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Size of a sketch: ``z`` rows of ``w`` cells."""
+
+    z: int
+    w: int
+
+
+@dataclass(frozen=True)
+class DocumentCells(Cells):
+    """Size and ``kind`` of a document's sketch."""
+
+    kind: str
+
+
+@dataclass(frozen=True)
 class TextSilo:
     """One silo.
 
     Attributes:
         name: Name of the silo.
         documents: Number of its documents.
-        queries: Number of its judged queries by part: ``train``, ``vali`` and ``test``.
+        queries: Numbers of its judged queries.
         rows: Number of labelled own (query, document) pairs that it trains on.
         pairs: Number of unlabelled (own query, foreign document) pairs that it trains on.
-        words: Number of different words of its queries.
+        words: Number of different words of its queries; None in runs of earlier versions.
     """
 
     name: str
     documents: int
-    queries: Mapping[str, int]
+    queries: Queries
     rows: int
     pairs: int
-    words: int
+    words: int | None = None
 
 
 @dataclass(frozen=True)
@@ -126,15 +151,15 @@ class Decision:
 
     seed: int
     silo: str
-    vali: float
-    test: float
+    vali: Undefinable
+    test: Undefinable
     adopted: bool
-    kept: float
+    kept: Undefinable
     against: str = LOCAL
     held: int | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class TextRun:
     """Details of a run that only runs of silos with texts have.
 
@@ -144,8 +169,8 @@ class TextRun:
         measure: Measure of the gate and of the headline; the first measure of the configuration.
         decisions: Decisions of the gate; empty before the run wrote it, and without a local ranker to compare with.
         mode: One of :data:`fedrank.texts.config.MODES`, or that of a method from elsewhere.
-        sketch: ``z``, ``w`` and ``kind`` of a document's sketches.
-        statistics: ``z`` and ``w`` of the sketches of document frequencies.
+        sketch: Size and kind of a document's sketches.
+        statistics: Size of the sketches of document frequencies.
         errors: Mean absolute error of the first silo's counts of the second's documents, by seed: over ``all`` pairs of
             a word and a document, and over those whose document has the word (``held``).
         counts: Mean true counts, likewise; empty if the run did not write them.
@@ -161,13 +186,13 @@ class TextRun:
     measure: str
     decisions: tuple[Decision, ...]
     mode: str
-    sketch: Mapping[str, Json]
-    statistics: Mapping[str, Json]
+    sketch: DocumentCells
+    statistics: Cells
     errors: Mapping[str, tuple[float, ...]]
     counts: Mapping[str, tuple[float, ...]]
-    foreign_share: float | None
+    foreign_share: float | None = None
     beta: float
-    generated: bool
+    generated: bool = False
     notes: tuple[str, ...] = ()
     insider: InsiderReads | None = None
 
@@ -251,11 +276,12 @@ class TextRun:
         return min(int(rows["round"].max()) for _, rows in self.methods.groups("seed"))
 
 
-def read_texts(folder: Path, *, finished: bool, measures: list[str]) -> TextRun:
+def read_texts(folder: Path, protocol: str, *, finished: bool, measures: list[str]) -> TextRun:
     """Read what a run of silos with texts wrote.
 
     Args:
         folder: The run directory.
+        protocol: Name of its protocol.
         finished: Whether the run came to its end: then nothing may be missing.
         measures: The configuration's, in its order; the first one decides.
 
@@ -264,6 +290,7 @@ def read_texts(folder: Path, *, finished: bool, measures: list[str]) -> TextRun:
     """
     file = folder / "federation.json"
     raw = json_object(file)
+    _check_mode(file, raw.get("mode"), protocol)
     methods = _methods(folder / "methods.parquet", measures)
     gate_file = folder / "gate.json"
     gate = json_object(gate_file, needed=finished)
@@ -285,6 +312,19 @@ def read_texts(folder: Path, *, finished: bool, measures: list[str]) -> TextRun:
     return made
 
 
+def _check_mode(file: Path, mode: Json, protocol: str) -> None:
+    try:
+        modes = getattr(getattr(defaults(protocol).method, "sketch", None), "modes", None)
+    except FedrankError:  # an object of the caller's own
+        modes = None
+    # Earlier versions had "paper" in a protocol that has it no more; its files are the same.
+    if modes is not None and mode not in (*modes, "paper"):
+        raise RunError(
+            f"{file}: mode must be one of {', '.join(modes)}, got {mode!r}, which this version does not have. "
+            "Make the report with the version that made the run, or run again with one of these."
+        )
+
+
 def _methods(file: Path, measures: list[str]) -> Frame:
     frame = parquet(file, VALUES)
     frame = frame[np.isfinite(frame["value"])]
@@ -301,11 +341,13 @@ def _methods(file: Path, measures: list[str]) -> Frame:
 
 
 def _made(raw: Mapping[str, Json], methods: Frame, measure: str, decisions: tuple[Decision, ...]) -> TextRun:
-    silos = zip(raw["silos"], raw["words"], strict=True)
+    silos = zip(raw["silos"], raw.get("words") or [None] * len(raw["silos"]), strict=True)
+    if unknown := sorted(set(raw.get("insider") or ()) - {one.name for one in fields(InsiderReads)}):
+        raise TypeError(f"insider has no {unknown[0]}")
     return object_of(
         TextRun,
         raw,
-        silos=tuple(object_of(TextSilo, one, words=int(words)) for one, words in silos),
+        silos=tuple(object_of(TextSilo, one, words=convert(int | None, words)) for one, words in silos),
         methods=methods,
         measure=measure,
         decisions=decisions,

@@ -162,7 +162,7 @@ class TextsShown(Shown):
         evaluation = config.get("evaluation")
         measures = evaluation.get("measures") if isinstance(evaluation, Mapping) else None
         names = [str(name) for name in measures] if isinstance(measures, list) else []
-        return read_texts(folder, finished=finished, measures=names)
+        return read_texts(folder, str(config.get("protocol")), finished=finished, measures=names)
 
     @override
     def subject(self, run: Run) -> str:

@@ -91,8 +91,8 @@ def epsilon_table(run: Run) -> Table | None:
     noise = f"Noise: {run.privacy.mechanism}"
     noise += f", scale {wording.number(scale)} in each cell." if scale is not None else "."
     shape = texts.sketch
-    kind = "Count Sketch" if shape["kind"] == "count" else "Count-Min"
-    cells = f"A document’s sketch: {kind}, {shape['z']} rows of {shape['w']:,} cells, body and title each."
+    kind = "Count Sketch" if shape.kind == "count" else "Count-Min"
+    cells = f"A document’s sketch: {kind}, {shape.z} rows of {shape.w:,} cells, body and title each."
     read = reading_words(run)
     return table_of("What ε protects", columns, rows, (noise, cells, *(() if read is None else (read,))))
 

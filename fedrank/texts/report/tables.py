@@ -274,10 +274,7 @@ def unprotected(run: Run) -> str:
 
 def data_table(run: Run) -> Table:
     """Table of the silos' documents, queries and pairs."""
-    rows = [
-        {"silo": s.name, "documents": s.documents, **s.queries, "rows": s.rows, "pairs": s.pairs, "words": s.words}
-        for s in details_of(run).silos
-    ]
+    rows = [{"silo": one.name, **vars(one), **vars(one.queries)} for one in details_of(run).silos]
     columns = (
         Column("silo", "silo"),
         Column("documents", "documents", numeric=True),

@@ -111,7 +111,7 @@ def gate_table(run: Run) -> Table | None:
         Column("kept", "gain with the gate", numeric=True, signed=True, digits=DIGITS),
     )
     queries = [one.held for one in texts.decisions if one.held is not None]
-    queries = queries or [silo.queries["vali"] for silo in texts.silos]
+    queries = queries or [silo.queries.vali for silo in texts.silos]
     held = f"{min(queries)}" if min(queries) == max(queries) else f"{min(queries)} to {max(queries)}"
     notes = (
         f"By itself a silo has Local and plain BM25, and goes by whichever ranks its held-out queries better by "

@@ -14,6 +14,8 @@ import pytest
 from report_factory import make_run
 
 from fedrank.core.errors import RunError
+from fedrank.engine.methods import method
+from fedrank.report import sections, tables
 from fedrank.report.claims import Named, Number, Opening, say
 from fedrank.report.compare import (
     changed_settings,
@@ -299,3 +301,33 @@ def test_a_run_that_is_evaluated_only_has_done_the_rounds_before_its_last_evalua
     silent = replace(run, metrics=run.metrics[run.metrics["split"] != "online"])
     assert silent.shown.done_rounds(silent) == run.shown.done_rounds(run) == rounds
     assert [caveat for caveat in caveats(silent) if caveat.startswith("Cut short")] == said
+
+
+def test_settings_that_a_reader_looks_for_first_come_first_with_what_they_are(tmp_path):
+    folder = make_run(tmp_path / "run")
+    table = tables.config_table(load(folder))
+    first = ["protocol", "data", "clicks", "ranker", "clients", "rounds", "seeds"]
+    assert [row["key"] for row in table.rows][: len(first)] == first
+    assert table.rows[0]["help"] == method("foltr-es").summary
+    assert [column.key for column in table.columns] == ["key", "value", "help"]
+
+
+def test_settings_of_an_unknown_protocol_have_no_column_of_help(tmp_path):
+    folder = make_run(tmp_path / "run", environment={"task": "ranking"})
+    file = folder / "config.toml"
+    file.write_text(file.read_text().replace('"foltr-es"', '"of-ones-own"'))
+    table = tables.config_table(load(folder))
+    assert table.rows[0]["value"] == "of-ones-own" and [column.key for column in table.columns] == ["key", "value"]
+
+
+def test_a_run_that_did_not_write_its_citations_has_a_page_and_refuses_to_cite(tmp_path):
+    folder = make_run(tmp_path / "run", environment={"citations": None})
+    with pytest.raises(RunError, match=r"environment\.json"):
+        sections.citations(load(folder))
+    assert write_page(folder).exists()
+    assert sections.citations(load(make_run(tmp_path / "none", environment={"citations": []}))) == ""
+
+
+def test_a_command_in_pieces_is_quoted_for_a_shell(tmp_path):
+    run = load(make_run(tmp_path / "run", environment={"command": ["fedrank", "run", "my file.toml"]}))
+    assert "fedrank run 'my file.toml'" in html.unescape(str(sections.repeat(run).content[-1]))

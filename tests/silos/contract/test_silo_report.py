@@ -261,6 +261,13 @@ def test_an_unfinished_run_is_shown_as_far_as_it_got(tmp_path):
     assert "Unfinished" in words_of(folder) and "Who helps whom" not in words_of(folder)
 
 
+def test_notes_that_are_null_are_none(tmp_path):
+    folder = make_silo_run(tmp_path / "run")
+    changed(folder, "silos.json", lambda silos: silos.update(notes=None, undefined=None))
+    found = load(folder).details
+    assert found.notes == found.undefined == ()
+
+
 def test_a_value_that_is_undefined_is_no_value(tmp_path):
     folder = make_silo_run(tmp_path / "run", rounds=2)
     frame = pl.read_parquet(folder / "metrics.parquet")

@@ -147,6 +147,21 @@ def test_settings_are_those_of_platforms(one, tmp_path):
     assert "slates.discount" in keys and not keys & {"sharing.centre", "slates.others", "privacy.delta"}
 
 
+def test_settings_of_the_users_are_settings_and_their_values_in_words(one):
+    table = slate_tables.world_table(one[0])
+    values = {row["key"]: row["value"] for row in table.rows}
+    assert not {"world.fresh", "world.rounds_per_episode"} & set(values)
+    assert "chocolate" in values["world.semantics"] and values["world.shared_candidates"] == "the same"
+    assert values["world.slate"] == 3 and values["rounds of a user’s stay"] == STAY
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path):
+    folder = make_slate_run(tmp_path / "run")
+    changed(folder, "slates.json", lambda content: (content.pop("central"), content.update(notes=None)))
+    found = load(folder).details
+    assert found.central is False and found.notes == ()
+
+
 def test_a_run_is_named_by_its_users_and_who_sees_what_they_do(one, tmp_path):
     assert one[0].shown.headline(one[0]) == "vertical-slate · recsim users, N = 10, n = 3 · A with feedback, B without"
     other = load(make_slate_run(tmp_path / "run", platforms=3, feedback="all", sensitivity=0.03))

@@ -360,10 +360,20 @@ def test_a_bad_file_is_named(tmp_path):
                 load(folder)
 
 
+READ = {"share": 0.1, "low": 0.0, "high": 0.2}
+
+
 def test_a_file_of_another_shape_is_refused(tmp_path):
     for name, change, says in [
         ("federation.json", lambda f: f.pop("sketch"), "must hold 'silos', 'mode', 'sketch'"),
         ("federation.json", lambda f: f["silos"][0].update(documents=None), "must hold 'silos'"),
+        ("federation.json", lambda f: f.update(sketch={}), "must hold 'silos'"),
+        ("federation.json", lambda f: f["sketch"].pop("kind"), "must hold 'silos'"),
+        ("federation.json", lambda f: f.update(statistics={}), "must hold 'silos'"),
+        ("federation.json", lambda f: f.update(beta=None), "must hold 'silos'"),
+        ("federation.json", lambda f: f["silos"][0].update(queries={}), "must hold 'silos'"),
+        ("federation.json", lambda f: f.update(insider=READ | {"other": 1}), "must hold 'silos'"),
+        ("federation.json", lambda f: f.update(insider=READ | {"share": "0.1"}), "must hold 'silos'"),
         ("federation.json", lambda f: f["silos"][0].update(name="z"), "'a' is in methods.parquet or gate.json"),
         ("gate.json", lambda g: g["decisions"][0].pop("vali"), "'decisions', each with seed"),
     ]:
@@ -371,6 +381,31 @@ def test_a_file_of_another_shape_is_refused(tmp_path):
         changed(folder, name, change)
         with pytest.raises(RunError, match=re.escape(says)):
             load(folder)
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path):
+    folder = make_text_run(tmp_path / "run", names=("a", "b"))
+
+    def earlier(content):
+        for name in ("words", "foreign_share", "generated"):
+            del content[name]
+        content["notes"] = None
+
+    changed(folder, "federation.json", earlier)
+    changed(folder, "gate.json", lambda gate: gate["decisions"][0].update(vali=None))
+    run = load(folder)
+    found = run.details
+    assert [silo.words for silo in found.silos] == [None, None] and found.notes == ()
+    assert found.foreign_share is None and found.generated is False
+    assert math.isnan(found.decisions[0].vali) and found.decisions[0].against in ("Local", "BM25")
+    assert page_of(folder).tags.count("table") > 3
+
+
+def test_an_undefined_share_of_foreign_documents_is_none(tmp_path):
+    for share in (math.nan, None):
+        folder = make_text_run(tmp_path / "run", names=("a", "b"), foreign_share=share)
+        assert load(folder).details.foreign_share is None
+        assert "nan" not in page_of(folder).words
 
 
 def test_values_without_the_federation_s_ranker_or_of_an_unknown_scope_are_refused(tmp_path):

@@ -3,6 +3,7 @@
 import json
 
 import polars as pl
+import pytest
 from text_pages import (
     about,
     one,  # noqa: F401 - a fixture
@@ -11,6 +12,7 @@ from text_pages import (
 from text_run_factory import make_text_run
 
 from fedrank.cli.report import compare
+from fedrank.core.errors import RunError
 from fedrank.report import words
 from fedrank.report.compare import load_runs
 from fedrank.report.load import load
@@ -170,3 +172,9 @@ def test_what_is_spent_is_told_by_mode(tmp_path, capsys):
     assert found == {"publish-once": ("8.00", "3,256"), "paper": ("∞", "∞"), "plain": ("∞", "∞")}
     compare(*folders, as_json=True)
     assert len(json.loads(capsys.readouterr().out)["privacy"]["rows"]) == 3
+
+
+def test_a_run_of_an_earlier_version_whose_mode_is_gone_is_refused_by_name(tmp_path):
+    for mode in ("per-query", "once"):
+        with pytest.raises(RunError, match=rf"federation\.json.*publish-once.*{mode}"):
+            load(make_text_run(tmp_path / "run", mode=mode, epsilon=8.0))

@@ -98,6 +98,12 @@ _TASKS = {
 
 
 def studied_task(run: Run) -> StudiedTask:
-    """The task of a run; one that another package brings has no notes, and baselines that depend on the data alone."""
+    """The task of a run.
+
+    A task of another package says what its studies need in an attribute ``studied`` of its ``shown``, a
+    :class:`StudiedTask`; without one it has no notes, and baselines that depend on the data alone.
+    """
+    if (own := getattr(run.shown, "studied", None)) is not None:
+        return own
     task = task_of(str(run.setting("protocol")), str(run.environment.get("task") or "") or None)
     return _TASKS.get(task.name, StudiedTask())

@@ -58,7 +58,7 @@ class Compared:
 
     @property
     def queries(self) -> int:
-        """Number of queries."""
+        """Number of queries that both rankers were measured on: the pairs of the comparison."""
         return self.wins + self.ties + self.losses
 
 
